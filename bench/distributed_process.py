@@ -1,11 +1,13 @@
-"""One process of the benchmark of solves over processes: ``python -m bench.distributed_process RANK WORLD STORE EDGES PASSES SUMS``.
+"""One process of the benchmarks of solves over processes: ``python -m bench.distributed_process RANK WORLD STORE JSON``.
 
-``SUMS`` is that of the mesh, or ``alone`` for a solve without one.  The first process prints one JSON object.
+The JSON object says which graph (``random`` or ``grid``), how many pairs, how many passes, and ``sums`` as those of the mesh or
+``alone`` for a solve without one; ``save`` names a folder for what the solve has come to.  The first process prints one JSON object.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import resource
 import sys
 import time
@@ -13,32 +15,52 @@ import time
 import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 
 import blocklp as bl
 from blocklp.distributed import Mesh, solution_hash
-from blocklp.problems.qpbo import Qubo
-from blocklp.problems.qpbo.relaxation import roof_duality_model
+from blocklp.language.shard import Shard
+from blocklp.problems.qpbo import roof_duality_shard
 
 FIRST = 20
 """Passes before the clock is read: loops are loaded by then."""
 
+PIECES = 60
+"""Parts of a graph that are drawn on their own, so that every number of processes has the same graph, and draws its part alone."""
 
-def drawn(pairs: int) -> Qubo:
-    """Normal costs on a random graph with a quarter as many nodes as pairs, about."""
-    random = np.random.default_rng(0)
-    ends = random.integers(0, pairs // 4, (pairs, 2))
-    edges = np.unique(np.sort(ends[ends[:, 0] != ends[:, 1]], 1), axis=0)
-    return Qubo.from_terms(random.normal(size=pairs // 4), edges, random.normal(size=len(edges)))
+
+def drawn(graph: str, pairs: int, own: range) -> tuple[int, NDArray[np.int64], NDArray[np.float64]]:
+    """Number of nodes, and the pairs and costs of some pieces: two random nodes of a quarter as many, or neighbours in a square."""
+    nodes = pairs // 4 if graph == "random" else math.isqrt(pairs // 2) ** 2
+    side, ends, costs = math.isqrt(nodes), [], []
+    for piece in own:
+        random = np.random.default_rng([1, piece])
+        if graph == "random":
+            found = random.integers(0, nodes, (pairs // PIECES, 2))
+            found = np.unique(np.sort(found[found[:, 0] != found[:, 1]], 1), axis=0)
+        else:
+            row, column = np.divmod(np.arange(side * (side * piece // PIECES), side * (side * (piece + 1) // PIECES)), side)
+            right, down = column < side - 1, row < side - 1
+            here = row * side + column
+            found = np.concatenate([np.stack([here[right], here[right] + 1], 1), np.stack([here[down], here[down] + side], 1)])
+        ends.append(found)
+        costs.append(random.normal(size=len(found)))
+    return nodes, np.concatenate(ends), np.concatenate(costs)
 
 
 def main() -> None:
     """Solve, and print what it took."""
-    rank, world, store, pairs, passes, sums = sys.argv[1:7]
-    first = rank == "0"
+    rank, world, (store, told) = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:5]
+    given = json.loads(told)
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", store=dist.FileStore(store, int(world)), rank=int(rank), world_size=int(world))
-    qubo = drawn(int(pairs))
-    solver = roof_duality_model(qubo).compile(backend="numba")
+    dist.init_process_group("gloo", store=dist.FileStore(store, world), rank=rank, world_size=world)
+    shard = Shard(rank, world)
+    nodes, edges, costs = drawn(given["graph"], given["pairs"], range(*shard.own(PIECES).indices(PIECES)))
+    model = roof_duality_shard(np.random.default_rng(0).normal(size=nodes), edges, costs, shard)
+    count = torch.tensor([len(edges)])
+    dist.all_reduce(count)
+    del edges, costs
+    solver = model.compile(backend="numba")
     marks: list[tuple[int, float, float]] = []
 
     def mark(event: bl.Event) -> None:
@@ -46,17 +68,20 @@ def main() -> None:
             marks.append((event.passes, time.perf_counter(), time.process_time()))
 
     began = time.perf_counter()
-    mesh = None if sums == "alone" else Mesh(sums=sums)
-    found = solver.solve(method="admm", mesh=mesh, tol=0.0, passes=int(passes), callback=mark)
+    sums, save = given["sums"], {"save": given["save"], "save_every": given["save_every"]} if "save" in given else {}
+    mesh = None if sums == "alone" else Mesh(sums=sums, **save)
+    options = {"tol": 0.0, "passes": given["passes"], "patience": given["passes"] + 1}
+    found = solver.solve(method="admm", mesh=mesh, callback=mark, **options)
     taken = time.perf_counter() - began
     most = torch.tensor([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024])
     dist.all_reduce(most, dist.ReduceOp.MAX)
-    if first:  # whose callback is called
+    hashed = solution_hash(found, mesh=None if world == 1 else True)
+    if rank == 0:  # whose callback is called
         (early, *start), (late, *end) = marks[0], marks[-1]
         seconds, cpu = (b - a for a, b in zip(start, end, strict=True))
-        answer = {"edges": len(qubo.edges), "passes a second": (late - early) / seconds, "CPU ms a pass": 1e3 * cpu / (late - early)}
+        answer = {"edges": int(count), "passes a second": (late - early) / seconds, "CPU ms a pass": 1e3 * cpu / (late - early)}
         answer |= {"seconds before and after": taken - seconds, "MB a process": float(most), "bound": float(found.bound[0])}
-        print(json.dumps(answer | {"hash": solution_hash(found)}))
+        print(json.dumps(answer | {"hash": hashed}))
     dist.barrier()
     dist.destroy_process_group()
 

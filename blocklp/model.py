@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from blocklp.deadline import Deadline
 from blocklp.language.batch_statement import BatchStatement
+from blocklp.language.shard import Shard
 from blocklp.language.statement import Statement
 
 if TYPE_CHECKING:
@@ -41,6 +42,28 @@ class Model(Statement):
     >>> round(m.solve().bound.item(), 6)
     -1.0
     """
+
+    @classmethod
+    def shard(cls, rank: int, world: int) -> Model:
+        """Return a model of which this process states a part, solved by ``mesh=`` (docs/distributed.md).
+
+        All processes declare the same variables, in one order, with the same bounds and costs; but for those
+        with ``private=True``, of which each process has its own.  Each adds its own blocks, at least one
+        under every name; ``part.own(count)`` is an equal part of so many.
+
+        Parameters
+        ----------
+        rank, world : int
+            Number of this process, from 0 on, and of processes.
+
+        Raises
+        ------
+        OptionError, ModelError
+            If there is no process of this number.
+        """
+        made = cls()
+        made.part = Shard(rank, world)
+        return made
 
     def linear_program(self, instance: int = 0) -> LinearProgram:
         """Write out the LP of one instance, with the present values of parameters.

@@ -247,7 +247,7 @@ class Solver:
             return self._solve(None, *given)
         from blocklp.distributed.solve import sharing
 
-        with sharing(mesh) as shared:
+        with sharing(mesh, self._stated.shard) as shared:
             return self._solve(shared, *given)
 
     def _solve(
@@ -267,17 +267,23 @@ class Solver:
         options = with_defaults(limits)
         deadline, built = Deadline.of(options["time_limit"]), True
         cost, offset = self._objective(values)
+        if shared is None:
+            self._refuse_part()
         try:
             plan = self._planned(bounds, deadline)
         except TimeLimitError:
             built = False
         if shared is not None and not (built := shared.all(built)):
+            if shared.stated is not None:  # no process knows all bounds of variables
+                raise TimeLimitError("no time was left to build the parts of the model; give more")
             options["time_limit"] = Deadline(OVER)
         if not built:
             given = {} if bounds is None else bounds
             problem = self._stated.unblocked(given, self.device)
             plan = Plan(problem, backend=self._asked, settings=self._settings)
         plan = replace(plan, problem=replace(plan.problem, cost=cost.detach(), offset=offset.detach()))
+        if shared is not None and built:
+            plan = shared.boxed(plan)
         problem = plan.problem
         ascent = as_method("admm" if shared and method == "auto" else method, problem)
         checked = Limits.of(problem.offset, options)
@@ -304,10 +310,14 @@ class Solver:
         results.history, self.backend = log, results.backend
         names = {r.name: r.count for r in self._stated.rows}
         state = starts.take(problem, results.duals, results.eta, names, results.memory)
+        offset_here = problem.offset
+        if shared is not None and shared.stated is not None:
+            state = shared.stated.joined(state)
+            offset_here = offset_here + shared.stated.objective_of_others(problem, results.x)
         if not built and names:  # the bound is that of the box, which prices of zero prove
             state.duals[ROWS] = results.duals.new_zeros(self.batch, sum(names.values()), 1)
         turned = state.turned(self.sense)
-        found = solution(results, turned, self, self._stated.rows, problem.cost, problem.offset)
+        found = solution(results, turned, self, self._stated.rows, problem.cost, offset_here)
         if torch.is_grad_enabled():
             parts = self._lagrangian(cost, offset, {} if bounds is None else bounds, results.x, state)
             found = replace(found, bound=self.sense.turn(differentiable(results.bound, parts)))
@@ -344,10 +354,16 @@ class Solver:
         TimeLimitError
             If the deadline is over.
         """
+        self._refuse_part()
         cost, offset = self._objective(values)
         if not values:
             cost, offset = cost.detach(), offset.detach()
         return replace(self._planned(bounds, deadline or Deadline()).problem, cost=cost, offset=offset)
+
+    def _refuse_part(self) -> None:
+        """Refuse a part of a model, of which other processes state others, where all of it is needed."""
+        if (model := self._stated.shard) is not None and model.part is not None:
+            model.part.refuse_alone()
 
     def _lagrangian(
         self, cost: Tensor, offset: Tensor, bounds: Bounds, x: Tensor, state: State

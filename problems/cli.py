@@ -25,6 +25,7 @@ from blocklp.problems.process import EXIT_INTERRUPTED, interruptible, main, unti
 from blocklp.problems.verification.cli import register
 
 if TYPE_CHECKING:
+    from blocklp.model import Model
     from blocklp.problems.mis.instance import Objective
     from blocklp.problems.mis.relaxation import CliqueBlocks
     from blocklp.problems.mrf.readers import Format as MrfFormat
@@ -252,15 +253,20 @@ def qpbo(
     from blocklp.problems.qpbo import read_qubo, roof_duality_model, solve_qpbo
 
     kind = None if format is None else FORMATS[format]
+    if distributed:
+        from blocklp.problems.distributed import run_distributed
+        from blocklp.problems.qpbo.shards import shard_of
+
+        def part(rank: int, world: int) -> Model:
+            return shard_of(read_qubo(files[0], kind, max_bytes=max_bytes, time_limit=deadline), rank, world)
+
+        given = Options(method, tol, passes, deadline, device, dtype), Output(as_json, plot, reference, quiet)
+        run_distributed(part, *given)
+        return
     qubos = [read_qubo(file, kind, max_bytes=max_bytes, time_limit=deadline) for file in files]
     names = [(str(file), qubo.n, len(qubo.edges), "") for file, qubo in zip(files, qubos, strict=True)]
     options = Options(method, tol, passes, deadline, device, dtype)
     output = Output(as_json, plot, reference, quiet)
-    if distributed:
-        from blocklp.problems.distributed import run_distributed
-
-        run_distributed(lambda: roof_duality_model(qubos[0]), options, output)
-        return
     if exact:
         from functools import partial
 

@@ -22,15 +22,15 @@ NEEDED = "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"
 """Variables of the environment that torchrun sets."""
 
 
-def run_distributed(model: Callable[[], bl.Model], options: Options, output: Output) -> None:
+def run_distributed(part: Callable[[int, int], bl.Model], options: Options, output: Output) -> None:
     """Solve one LP over all processes, report, and exit: with code 1 if it did not reach the tolerance.
 
     Only the first process has that code, so that torchrun does not end it before it has printed.
 
     Parameters
     ----------
-    model : callable
-        States the LP, in every process.
+    part : callable
+        States the part of the LP of a process, of its number and that of processes (:meth:`blocklp.Model.shard`).
     options, output : Options, Output
         Those of the command.
 
@@ -45,17 +45,19 @@ def run_distributed(model: Callable[[], bl.Model], options: Options, output: Out
         how = "torchrun --nproc-per-node 2 -m blocklp qpbo FILE --distributed"
         raise OptionError(f"--distributed needs processes, and {', '.join(missing)} are not set; start them by `{how}`")
     dist.init_process_group("gloo")
-    first, world = dist.get_rank() == 0, dist.get_world_size()
+    rank, world = dist.get_rank(), dist.get_world_size()
+    first = rank == 0
     try:
         given = options.checked()
-        solver = model().compile(device=given.pop("device"), dtype=given.pop("dtype"))
+        solver = part(rank, world).compile(device=given.pop("device"), dtype=given.pop("dtype"))
         with interruptible(), nullcontext() if output.quiet or not first else Progress() as callback:
             found = solver.solve(mesh=True, callback=callback, **given)
+        hashed = bl.distributed.solution_hash(found, mesh=True)
     finally:
         dist.destroy_process_group()
     if not first:
         return
-    entry = summary(found, world)
+    entry = summary(found) | {"world": world, "hash": hashed}
     if output.as_json:
         typer.echo(json.dumps(entry, allow_nan=False))
     else:
@@ -65,12 +67,10 @@ def run_distributed(model: Callable[[], bl.Model], options: Options, output: Out
         raise typer.Exit(1)
 
 
-def summary(found: bl.Solution, world: int) -> dict[str, Any]:
+def summary(found: bl.Solution) -> dict[str, Any]:
     """The fields of a solution that are printed: strict JSON, where infinities and NaN are null."""
     numbers = {name: float(getattr(found, name)[0]) for name in ("bound", "primal", "gap", "seconds")}
     return {name: value if math.isfinite(value) else None for name, value in numbers.items()} | {
         "status": found.status[0].name.lower(),
         "passes": int(found.passes[0]),
-        "world": world,
-        "hash": bl.distributed.solution_hash(found),
     }

@@ -1,58 +1,124 @@
-"""One LP over processes: passes a second and memory against their number."""
+"""One LP over processes: passes a second and memory against their number, and what kills cost."""
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from bench.registry import Record, case
 
-RUNS = (("alone", 1), ("fixed", 1), ("fixed", 2), ("float", 1), ("float", 2))
+FIXED = ("fixed", 1), ("fixed", 2)
+RUNS = (
+    ("random", 400_000, 80, (("alone", 1), *FIXED, ("float", 1), ("float", 2))),
+    ("grid", 400_000, 80, (("alone", 1), *FIXED)),
+    ("random", 4_000_000, 31, FIXED),
+)
+"""Graphs, pairs and passes, and with which sums and how many processes."""
 
 
-def measured(sums: str, world: int, edges: int, passes: int) -> Record:
-    """What the first of some processes prints, each of one thread.
+def started(world: int, folder: str, **given: Any) -> list[subprocess.Popen[str]]:
+    """Start some processes of one thread each."""
+    own = os.environ | {"OMP_NUM_THREADS": "1"}
+    store = str(Path(folder) / f"store-{time.monotonic_ns()}")
+    command = [sys.executable, "-m", "bench.distributed_process"]
+    rest = [str(world), store, json.dumps(given)]
+    return [
+        subprocess.Popen([*command, str(rank), *rest], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=own)
+        for rank in range(world)
+    ]
+
+
+def measured(world: int, folder: str, **given: Any) -> Record:
+    """What the first of some processes prints.
 
     Raises
     ------
     RuntimeError
         If a process fails.
     """
-    own = os.environ | {"OMP_NUM_THREADS": "1"}
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "bench.distributed_process"]
-        rest = [str(world), str(Path(folder) / "store"), str(edges), str(passes), sums]
-        running = [
-            subprocess.Popen([*command, str(rank), *rest], stdout=subprocess.PIPE, text=True, env=own) for rank in range(world)
-        ]
-        said = [process.communicate()[0] for process in running]
+    running = started(world, folder, **given)
+    said = [process.communicate() for process in running]
     if any(process.returncode for process in running):
-        raise RuntimeError(f"a process of {world} failed")
-    found: Record = json.loads(said[0])
+        raise RuntimeError(f"a process of {world} failed: {said[0][1]}")
+    found: Record = json.loads(said[0][0])
     return found
 
 
 @case(
     "distributed",
     "One LP over processes: passes a second and memory",
-    "Roof duality of a random graph of average degree eight, in float64, by ADMM in compiled loops; processes have one thread each, "
-    "and gloo connects them on one machine. `alone` is the solve without a mesh, whose loops take several passes at once. A pass is "
-    "measured from the 20th on, checks every ten passes included; `CPU ms a pass` is that of the first process. `seconds before and "
-    "after` are those of comparing models, cutting out parts, the first passes, final bounds and putting results together. `MB a "
-    "process` is the largest resident size of a process, in which every process states the whole model. The machine has two cores, "
-    "which other programs kept busy: read the CPU time, and the clock with care. `same bits` says whether the hash is that of "
-    "`fixed` with one process.",
+    "Roof duality of random graphs of average degree eight, whose blocks in any order have most variables in common, and of "
+    "square grids, whose blocks in their order have few, in float64, by ADMM in compiled loops. Every process draws and "
+    "states its own pairs alone. Processes have one thread each, and gloo connects them on one machine. `alone` is the "
+    "solve without a mesh, whose loops take several passes at once. A pass is measured from the 20th on, checks every ten "
+    "passes included; `CPU ms a pass` is that of the first process. `seconds before and after` are those of joining parts, "
+    "the first passes and final bounds. `MB a process` is the largest resident size of a process, of which some 350 are "
+    "Python, torch and compiled loops. The machine has two cores, which other programs kept busy: read the CPU time, and "
+    "the clock with care. `same bits` says whether the hash is that of `fixed` with one process.",
 )
 def run(quick: bool) -> Iterator[Record]:
-    edges, passes = (4000, 60) if quick else (1_000_000, 120)
-    known: str | None = None
-    for sums, world in RUNS:
-        found = measured(sums, world, edges, passes)
-        told = found.pop("hash")
-        known = told if (sums, world) == ("fixed", 1) else known
-        yield {"sums": sums, "processes": world, **found, "same bits": "yes" if told == known else "no"}
+    for graph, pairs, passes, how in RUNS[:2] if quick else RUNS:
+        known: str | None = None
+        for sums, world in how[:3] if quick else how:
+            with tempfile.TemporaryDirectory() as folder:
+                found = measured(world, folder, graph=graph, pairs=4000 if quick else pairs, passes=passes, sums=sums)
+            told = found.pop("hash")
+            known = told if (sums, world) == ("fixed", 1) else known
+            yield {"graph": graph, "sums": sums, "processes": world, **found, "same bits": "yes" if told == known else "no"}
+
+
+@case(
+    "distributed_kills",
+    "One LP over processes: killed at random times, resumed by others",
+    "Roof duality of a random graph, saved every 20 passes at least. In every row one process of two or three is killed "
+    "(SIGKILL) at a random time, the others end, and the next row's processes go on in the same folder. The last two rows "
+    "are the solve that goes on to the end, and one that nobody disturbed.",
+)
+def kills(quick: bool) -> Iterator[Record]:
+    pairs, count, draw = 4000, 2 if quick else 20, random.Random(0)
+    given = {"graph": "random", "pairs": pairs, "sums": "fixed", "save_every": 20}
+    with tempfile.TemporaryDirectory() as folder:
+        save, best = Path(folder) / "saved", -float("inf")
+        for number in range(count):
+            world = 2 + number % 2
+            running = started(world, folder, **given, passes=10**6, save=str(save))
+            before = _saved(save)[0]
+            while _saved(save)[0] == before:
+                time.sleep(0.01)
+            time.sleep(draw.uniform(0, 0.5))
+            lost = draw.randrange(world)
+            running[lost].kill()
+            for process in running:
+                process.communicate()
+            passes, bound = _saved(save)
+            answered = all(process.returncode == 1 for rank, process in enumerate(running) if rank != lost)
+            fine = answered and bound >= best
+            yield {"processes": world, "killed": lost, "passes": passes, "bound": bound, "as it must be": "yes" if fine else "no"}
+            best = bound
+        last = passes + 40
+        found = measured(1, folder, **given, passes=last, save=str(save))
+        right = measured(2, folder, **given, passes=last)
+        for world, answer in ((1, found), (2, right)):
+            fine = answer["bound"] >= best and answer["hash"] == right["hash"]
+            record = {"processes": world, "killed": None, "passes": last, "bound": answer["bound"]}
+            yield record | {"as it must be": "yes" if fine else "no"}
+
+
+def _saved(folder: Path) -> tuple[int, float]:
+    """Passes and bound of what was saved last; none before that."""
+    from blocklp.results import saved
+
+    try:
+        latest = json.loads((folder / "latest.json").read_text())
+        numbers = saved.read(folder / latest["folder"] / f"0-of-{latest['world']}", ("checkpoint",))[1]
+    except OSError:  # before the first one, or while the next one takes its place
+        return 0, -float("inf")
+    return int(numbers["number_place"][0]), float(numbers["number_bound"])

@@ -53,6 +53,7 @@ pytestmark = pytest.mark.skipif(
         "device",
         "distributed",
         "campaigns",
+        "distributed_kills",
     ],
 )
 def test_a_quick_run_writes_its_table(case: str, tmp_path: Path) -> None:

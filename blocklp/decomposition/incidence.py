@@ -176,6 +176,14 @@ class Coupling:
             total = torch.segment_reduce(sorted_, "sum", offsets=ends, axis=1, unsafe=True, initial=0.0)
         return total if extra is None else total + extra
 
+    def collect_points(self, points: Tensor) -> Tensor:
+        """Sum points of blocks, copies of another size than multipliers, as :meth:`collect` does."""
+        return self.collect(points)
+
+    def reflected(self, points: Tensor, iterate: Tensor) -> Tensor:
+        """Sum twice the points less the iterates, both ``(batch, copies)``, by variable."""
+        return self.collect(points + points - iterate)
+
     def magnitudes(self, copies: Tensor) -> Tensor:
         """Sum of the magnitudes of the copies of every variable, at least.
 

@@ -327,8 +327,8 @@ class Decomposition:
         return self.collect(copies)
 
     def mean(self, copies: Tensor) -> Tensor:
-        """Mean of the copies of every variable: ``(batch, variables)``."""
-        return self.coupling.collect(copies[:, : self.in_blocks]) / self.counts
+        """Mean of the copies of every variable, which are points: ``(batch, variables)``."""
+        return self.coupling.collect_points(copies[:, : self.in_blocks]) / self.counts
 
     def disagreement(self, copies: Tensor) -> Tensor:
         r""":math:`P x = x - \mathrm{mean}(x)`, the orthogonal projector with kernel agreement."""

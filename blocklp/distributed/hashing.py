@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from blocklp.blocks.box import BOX
 from blocklp.decomposition.problem import Decomposition
+from blocklp.distributed.processes import Processes, taking_part
+from blocklp.errors import ModelError
+from blocklp.language.statement import Statement
 from blocklp.results.solution import Solution
 
 
-def solution_hash(found: Solution) -> str:
+def solution_hash(found: Solution, mesh: Any = None) -> str:
     """SHA-256 of the bounds, multipliers and points of a solution.
 
     What is hashed are the little-endian float64 numbers of ``bound`` ``(batch,)``, then of
@@ -23,21 +28,57 @@ def solution_hash(found: Solution) -> str:
     ----------
     found : Solution
         The solution.
+    mesh : Mesh, ProcessGroup, DeviceMesh or True, optional
+        The processes of the solve, where each stated a part of the model.  All of them call this, and tell
+        each other what only one of them knows, a piece at a time: blocks and private variables come in the
+        order of the processes.
 
     Returns
     -------
     str
-        64 hexadecimal digits.
+        64 hexadecimal digits, the same in all processes.
+
+    Raises
+    ------
+    ModelError
+        If other processes have parts of the solution, and ``mesh`` is not given.
     """
-    told = hashlib.sha256()
+    told, model = hashlib.sha256(), found.solver.owner(found.numbers.start)[0]
+    if model.part is not None and model.part.world > 1:
+        if mesh is None:
+            raise ModelError("other processes have parts of the solution; give their mesh, in all of them")
+        with taking_part(mesh) as processes:
+            for numbers in _in_order(found, model, processes):
+                told.update(_bytes(numbers))
+        return told.hexdigest()
     duals = [found.state.duals[name] for name in sorted(found.state.duals)]
     for numbers in (found.bound, *duals, found.raw_x):
         told.update(_bytes(numbers))
     return told.hexdigest()
 
 
-def problem_hash(problem: Decomposition, settings: object, start: Sequence[Tensor | None]) -> str:
-    """SHA-256 of what a solve is asked.
+def _in_order(found: Solution, model: Statement, processes: Processes) -> Iterator[Tensor]:
+    """What is hashed of a solution of which processes have parts, in pieces."""
+
+    def by_variable(values: Tensor) -> Iterator[Tensor]:
+        for name, own in model.variables.items():
+            mine = values[0, own.columns].contiguous()
+            yield from processes.pieces(mine) if name in model.private else [mine]
+
+    yield found.bound
+    for name in sorted(found.state.duals):
+        own = found.state.duals[name]
+        yield from by_variable(own[..., 0]) if name == BOX else processes.pieces(own.reshape(-1))
+    yield from by_variable(found.raw_x)
+
+
+def problem_hash(
+    problem: Decomposition,
+    settings: object,
+    start: Sequence[Tensor | None],
+    common: Tensor | None = None,
+) -> str:
+    """SHA-256 of what a solve is asked, as far as all processes state it alike.
 
     Parameters
     ----------
@@ -47,6 +88,9 @@ def problem_hash(problem: Decomposition, settings: object, start: Sequence[Tenso
         Whatever else counts; settings are told apart by how they are printed.
     start : sequence of Tensor or None
         Where the solve starts.
+    common : Tensor, optional
+        ``(variables,)`` bool: which variables all processes state, where each states blocks of its own; these
+        do not count then.
 
     Returns
     -------
@@ -57,10 +101,14 @@ def problem_hash(problem: Decomposition, settings: object, start: Sequence[Tenso
     told = hashlib.sha256(repr((settings, form)).encode())
     for own in start:
         told.update(b"none" if own is None else _bytes(own))
-    names = ("cost", "lower", "upper", "offset", "counts", "grid", "beyond")
-    for name in names:
+    for name in ("cost", "lower", "upper", "counts", "grid", "beyond"):
         own = getattr(problem, name)
+        if common is not None:
+            own = None if own is None or name in ("counts", "beyond") else own[:, common]
         told.update(name.encode() + (b"" if own is None else _bytes(own)))
+    told.update(_bytes(problem.offset))
+    if common is not None:
+        return told.hexdigest()
     told.update(_bytes(problem.coupling.index))
     for group in problem.groups:
         told.update(repr((group.name, group.type.name, group.blocks, group.dim)).encode())

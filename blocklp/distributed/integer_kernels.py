@@ -24,26 +24,41 @@ def largest_of_shared(copies: Any, targets: Any) -> float:
 
 
 @compile(**LOOP)
-def add_copies(copies: Any, targets: Any, scale: float, sums: Any, total: Any) -> None:
+def add_copies(copies: Any, iterate: Any, targets: Any, scale: float, sums: Any, total: Any) -> float:
     """Add copies, as multiples of a unit, to sums, and copy those that are the only one of their variable.
 
     Parameters
     ----------
     copies : array
         ``(copies,)``.
+    iterate : array
+        ``(copies,)``, taken from twice the copies before these are added; or ``(0,)`` to add copies.
     targets : array
         ``(copies,)`` int32: which sum, or -1 less the variable.
     scale : float
         One over the unit.
     sums, total : array
         ``(s,)`` int64 and ``(variables,)``, written.
+
+    Returns
+    -------
+    float
+        The largest magnitude of what is added; infinite where one is not finite.
     """
+    most, reflects = 0.0, len(iterate) > 0
     for copy in range(len(copies)):
-        target = targets[copy]
+        target, value = targets[copy], copies[copy]
+        if reflects:
+            value = value + value - iterate[copy]
         if target >= 0:
-            sums[target] += np.int64(np.rint(np.float64(copies[copy]) * scale))
+            wide = np.float64(value)
+            size = abs(wide)
+            if not size <= most:
+                most = size if size == size else np.inf
+            sums[target] += np.int64(np.rint(wide * scale))
         else:
-            total[-1 - target] = copies[copy]
+            total[-1 - target] = value
+    return most
 
 
 @compile(**LOOP)

@@ -1,4 +1,4 @@
-"""Integer sums in loops that numba compiles for the CPU; imported where these serve a solve."""
+"""Sums and updates of copies in loops that numba compiles for the CPU; imported where these serve a solve."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from blocklp.distributed import integer_kernels as loops
+from blocklp.distributed import update_kernels as updates
+from blocklp.distributed.shared_coupling import SharedCoupling
 from blocklp.kernels.operations import implements
 
 
@@ -19,15 +21,19 @@ def _largest_shared(coupling: Any, copies: Tensor) -> Tensor:
 
 
 @implements("integer_copies", "numba")
-def _integer_copies(coupling: Any, copies: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+def _integer_copies(
+    coupling: Any, copies: Tensor, iterate: Tensor | None, scale: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """See :func:`blocklp.distributed.shared_coupling.integer_copies`."""
     sums = torch.zeros(len(copies), len(coupling.several), dtype=torch.long)
     total = copies.new_zeros(len(copies), coupling.variables)
-    for row, own, unit, found in zip(
-        copies.numpy(), sums.numpy(), scale.tolist(), total.numpy(), strict=True
-    ):
-        loops.add_copies(row, coupling.targets, unit, own, found)
-    return sums, total
+    taken = copies[:, :0] if iterate is None else iterate
+    rows = zip(copies.numpy(), taken.numpy(), scale.tolist(), sums.numpy(), total.numpy(), strict=True)
+    most = [
+        loops.add_copies(row, less, coupling.targets, unit, own, found)
+        for row, less, unit, own, found in rows
+    ]
+    return sums, total, torch.tensor(most, dtype=torch.float64)
 
 
 @implements("largest_magnitude", "numba")
@@ -41,3 +47,31 @@ def _integer_terms(totals: Any, terms: Tensor, scale: Tensor, finer: int) -> Ten
     """See :func:`blocklp.distributed.totals.integer_terms`."""
     rows = zip(terms.numpy(), scale.tolist(), strict=True)
     return torch.tensor([loops.add_terms(row, unit, 2.0**finer) for row, unit in rows]).T.contiguous()
+
+
+def _shared(plan: Any, *_: Any) -> bool:
+    """Whether processes share the blocks, of which each has a thread of its own."""
+    return isinstance(plan.problem.coupling, SharedCoupling)
+
+
+@implements("admm_multipliers", "numba", _shared)
+def _admm_multipliers(plan: Any, state: Any, group: Any, centre: Tensor) -> None:
+    """See :func:`blocklp.methods.consensus.admm_multipliers`."""
+    places, eta = plan.problem.coupling.places[0].numpy(), state.eta.numpy()[0]
+    for (first, last), coupled in zip(group.spans, group.pattern, strict=True):
+        if coupled:
+            own = state.iterate[0, first:last].numpy(), eta, state.duals[0, first:last].numpy()
+            updates.multipliers(places[first:last], centre[0].numpy(), *own)
+
+
+@implements("admm_restart", "numba", _shared)
+def _admm_restart(
+    plan: Any, state: Any, relaxation: float, due: Tensor, ratio: Tensor, anchor: Tensor
+) -> None:
+    """See :func:`blocklp.methods.admm.admm_restart`."""
+    if bool(due[0]):
+        kind = ratio.numpy().dtype.type
+        consensus = state.reflected[0].numpy(), state.mean[0].numpy()
+        own = state.points[0].numpy(), state.iterate[0].numpy(), anchor[0].numpy()
+        places = plan.problem.coupling.places[0].numpy()
+        updates.restart(places, *consensus, kind(relaxation), ratio.numpy()[0], *own)

@@ -7,11 +7,14 @@ that fails can close them: the others then learn of it at once.
 from __future__ import annotations
 
 import math
+import os
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -20,10 +23,13 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from blocklp.errors import OptionError, ProcessError
-from blocklp.options import shown
+from blocklp.options import of_type, shown, whole
 
 NAMING = 5.0
 """Seconds that processes wait for each other to find out which of them failed or stalled."""
+
+PIECE = 2**22
+"""Numbers that processes send each other at a time, where nobody needs all of them."""
 
 SUMS = ("fixed", "float")
 """How copies of variables are added up."""
@@ -44,16 +50,23 @@ class Mesh:
         point numbers, in an order that depends on this number.
     timeout : float
         Seconds after which a process that others wait for counts as stalled.
+    save : str or path, optional
+        A folder for what the solve has come to, on a file system of all processes.  A solve of the same model
+        that finds it there goes on from it, on any number of processes.
+    save_every : int
+        Passes after which it is written again.
 
     Raises
     ------
     OptionError
-        If ``sums`` is another word, ``timeout`` is not positive, or the group is none.
+        If ``sums`` is another word, ``timeout`` or ``save_every`` is not positive, or ``save`` is no path.
     """
 
     group: Any = True
     sums: str = "fixed"
     timeout: float = 300.0
+    save: str | os.PathLike[str] | None = None
+    save_every: int = 500
 
     def __post_init__(self) -> None:
         if self.sums not in SUMS:
@@ -61,6 +74,8 @@ class Mesh:
         seconds = self.timeout
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
             raise OptionError(f"timeout is {shown(seconds)}; give a positive number of seconds")
+        of_type(self.save, str | os.PathLike | None, "save of a mesh", "the path of a folder, or None")
+        whole(self.save_every, "save_every of a mesh")
 
     @classmethod
     def of(cls, given: Any) -> Mesh:
@@ -179,6 +194,17 @@ class Processes:
         found: Found = pickle.loads(bytes(packed.numpy()))
         return found
 
+    def pieces(self, own: Tensor) -> Iterator[Tensor]:
+        """Yield the numbers ``(k,)`` float64 that each process gives, in their order, some at a time."""
+        counts = self.gather(len(own))
+        for rank, count in enumerate(counts):
+            for first in range(0, count, PIECE):
+                size = min(PIECE, count - first)
+                piece = own[first : first + size] if rank == self.rank else torch.empty(size, dtype=own.dtype)
+                if self.world > 1:
+                    self._made(partial(_broadcast, piece, rank))
+                yield piece
+
     def agree(self, own: object, what: str) -> None:
         """Refuse to go on where processes state different things.
 
@@ -228,6 +254,24 @@ class Processes:
             return [group.send([alive], rank, 0), group.recv([answer], rank, 0)]
         except RuntimeError:
             return []
+
+
+def _broadcast(values: Tensor, rank: int, group: Any) -> Any:
+    """Send values to all, from the process of a number."""
+    options = dist.BroadcastOptions()
+    options.rootRank = rank
+    return group.broadcast([values], options)
+
+
+@contextmanager
+def taking_part(mesh: Any) -> Iterator[Processes]:
+    """The processes of a mesh, until whatever ends this process's part ends that of the others."""
+    given = Mesh.of(mesh)
+    processes = Processes(given.process_group(), given.timeout)
+    try:
+        yield processes
+    finally:
+        processes.close()
 
 
 def _answered(works: list[Any], until: float) -> bool:

@@ -1,18 +1,20 @@
-"""Parts of a decomposition, one a process: every process gets an equal part of the blocks of each group.
+"""Parts of a decomposition, one a process: blocks of its own, and the variables that these hold.
 
-Blocks are cut in their order, so that a process has one range of each group, and with it an equal part of the
-copies.  A variable is held by every process that has a copy of it, and counted by the first one of these.
+A model that every process states whole is cut: blocks in their order, so that a process has one range of each
+group, and with it an equal part of the copies.  Of a model that no process states whole each has the blocks
+that it stated.  In both cases processes tell each other which variables they hold, and how many copies of
+each: a variable is counted by the first process that holds it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from blocklp.blocks.contract import BlockType
-from blocklp.decomposition.incidence import Coupling
 from blocklp.decomposition.problem import Decomposition, Group
 from blocklp.distributed.processes import Processes
 from blocklp.distributed.shared_coupling import SharedCoupling
@@ -28,47 +30,44 @@ class Part:
     ----------
     problem : Decomposition
         Its blocks and their variables, which has sums over all processes.
-    groups : tuple of Group
-        The groups of the whole instance.
-    rank, world : int
-        Number of the process, and of processes.
+    ranges : tuple of (Group, int, int)
+        Groups as they are stated in this process, and in each the first block of the part and one past the
+        last.
+    common : Tensor
+        ``(width,)`` bool: which of the variables that are stated here all processes state.
     variables : Tensor
-        ``(v,)`` int64: its variables, ascending.
+        ``(v,)`` int64: those that its blocks hold, ascending.
     owned : Tensor
         ``(v,)`` bool: those that it counts.
-    width : int
-        Number of variables of the whole instance.
     """
 
     problem: Decomposition
-    groups: tuple[Group, ...]
-    rank: int
-    world: int
+    ranges: tuple[tuple[Group, int, int], ...]
+    common: Tensor
     variables: Tensor
     owned: Tensor
-    width: int
+
+    @property
+    def coupling(self) -> SharedCoupling:
+        """The maps of its copies."""
+        found = self.problem.coupling
+        assert isinstance(found, SharedCoupling)
+        return found
 
     def cut(self, copies: Tensor) -> Tensor:
-        """The copies of the part: ``(batch, copies)`` of the whole instance to ``(batch, own copies)``."""
-        return _cut(self.groups, self.rank, self.world, copies)
+        """The copies of the part, of those that are stated here: ``(batch, copies) -> (batch, own)``."""
+        return _cut(self.ranges, copies)
 
     def placed(self, own: Tensor) -> Tensor:
-        """Copies of the part in their places among those of the whole instance, zero elsewhere."""
-        found = own.new_zeros(len(own), self.groups[-1].stop)
-        for group, part in zip(self.groups, self.problem.groups, strict=True):
-            first, last = _range(group, self.rank, self.world)
+        """Copies of the part in their places among those that are stated here, zero elsewhere."""
+        found = own.new_zeros(len(own), self.ranges[-1][0].stop)
+        for (group, first, last), part in zip(self.ranges, self.problem.groups, strict=True):
             group.rows(found)[..., first:last] = part.rows(own)
         return found
 
 
-def _range(group: Group, rank: int, world: int) -> tuple[int, int]:
-    """First block of a process, and one past the last."""
-    return group.blocks * rank // world, group.blocks * (rank + 1) // world
-
-
-def _cut(groups: tuple[Group, ...], rank: int, world: int, copies: Tensor) -> Tensor:
-    """The copies of a process's blocks, of all copies ``(batch, copies)``."""
-    ranges = ((group, *_range(group, rank, world)) for group in groups)
+def _cut(ranges: tuple[tuple[Group, int, int], ...], copies: Tensor) -> Tensor:
+    """Some blocks' copies, of all copies ``(batch, copies)``."""
     return torch.cat([g.rows(copies)[..., first:last].flatten(1) for g, first, last in ranges], 1)
 
 
@@ -78,118 +77,134 @@ def _data(kind: BlockType, first: int, last: int) -> BlockType:
     return kind.with_data(**{name: own[:, first:last].clone() for name, own in several.items()})
 
 
-def sharded(problem: Decomposition, processes: Processes, fixed: bool, backend: Backend) -> Part:
-    """Cut out the part of this process.
+def sharded(
+    problem: Decomposition,
+    processes: Processes,
+    fixed: bool,
+    backend: Backend,
+    common: Tensor | None = None,
+) -> Part:
+    """Find the part of this process.
 
     Parameters
     ----------
     problem : Decomposition
-        One instance without rows or structured scopes, in float64 on the CPU.
+        One instance without rows or structured scopes, in float64 on the CPU, as this process states it.
     processes : Processes
         All of them.
     fixed : bool
         Whether copies are added as integers.
     backend : Backend
         What runs the operations.
+    common : Tensor, optional
+        ``(variables,)`` bool: which variables all processes state, in one order, where each states its own
+        blocks.  By default all processes state all, and blocks are cut.
 
     Returns
     -------
     Part
         That of this process.
     """
-    rank, world, index = processes.rank, processes.world, problem.coupling.index[0]
-    width = problem.cost.shape[1]
-    owner = torch.full((width,), -1)
-    final = owner.clone()  # the last process that holds each variable
-    for other in range(world):
-        final[_cut(problem.groups, other, world, index[None])[0]] = other
-    for other in reversed(range(world)):
-        owner[_cut(problem.groups, other, world, index[None])[0]] = other
-    own = _cut(problem.groups, rank, world, index[None])[0]
-    held = torch.zeros(width, dtype=torch.bool)
-    held[own] = True
+    rank, world = processes.rank, processes.world
+    if common is None:
+        common = torch.ones(problem.cost.shape[1], dtype=torch.bool)
+        ends = [(g, g.blocks * rank // world, g.blocks * (rank + 1) // world) for g in problem.groups]
+        ranges = tuple(ends)
+        index = _cut(ranges, problem.coupling.index)[0]
+    else:
+        ranges = tuple((g, 0, g.blocks) for g in problem.groups)
+        index = problem.coupling.index[0]
+    held = torch.zeros(len(common), dtype=torch.bool)
+    held[index] = True
+    all_here = bool(common.all())
+    known, present = (slice(None), held) if all_here else (common, held[common])
+    holders = torch.stack([torch.where(present, -rank, -world), torch.where(present, rank, -1)])
+    least, last = processes.greatest(holders)
+    counts = torch.bincount(index, minlength=len(common))
+    counts[known] = processes.sum(counts[known].contiguous())
+    between, owned = torch.zeros_like(common), ~common
+    between[known], owned[known] = -least != last, -least == rank
     variables = held.nonzero()[:, 0]
-    number = torch.full((width,), -1)
+    owned = owned[variables]
+    number = torch.full((len(common),), -1)
     number[variables] = torch.arange(len(variables))
-    groups, start = [], 0
-    for group in problem.groups:
-        first, last = _range(group, rank, world)
-        kind = _data(group.type, first, last)
-        groups.append(replace(group, type=kind, blocks=last - first, start=start))
-        start = groups[-1].stop
-    owned = owner[variables] == rank
-    blocks = sum(group.blocks for group in problem.groups)
-    totals = SharedTotals(
-        processes, None if bool(owned.all()) else owned[None], blocks, width, problem.copies, backend
+    groups = _groups(ranges, counts[index] > 1, processes)
+    own = torch.tensor([sum(g.blocks for g in groups), int((~common).sum()), len(index)])
+    blocks, private, copies = processes.sum(own).tolist()
+    width, most = private + int(common.sum()), int(processes.greatest(counts.max()[None]))
+    everything = None if bool(owned.all()) else owned[None]
+    totals = SharedTotals(processes, everything, blocks, width, copies, backend)
+    coupling = _coupling(
+        number[index], counts[variables], (between[variables], between.cumsum(0)[variables] - 1)
     )
+    coupling |= {"exchanged": int(between.sum()), "most_copies": most}
 
     def some(values: Tensor | None) -> Tensor | None:
         return None if values is None else values[:, variables]
 
-    coupling = _coupling(problem, processes, number[own], (variables, owner != final), fixed, backend)
     part = Decomposition(
         problem.cost[:, variables],
         problem.lower[:, variables],
         problem.upper[:, variables],
         problem.offset.clone(),
-        tuple(groups),
-        coupling,
-        problem.counts[:, variables],
+        groups,
+        SharedCoupling(processes=processes, fixed=fixed, backend=backend, **coupling),
+        counts[variables].to(problem.cost)[None],
         some(problem.grid),
         beyond=some(problem.beyond),
         totals=totals,
     )
-    return Part(part, problem.groups, rank, world, variables, owned, width)
+    return Part(part, ranges, common, variables, owned)
 
 
-def _coupling(
-    problem: Decomposition,
-    processes: Processes,
-    index: Tensor,
-    of: tuple[Tensor, Tensor],
-    fixed: bool,
-    backend: Backend,
-) -> Coupling:
-    """The maps of this process's copies.
+def _groups(
+    ranges: tuple[tuple[Group, int, int], ...], several: Tensor, processes: Processes
+) -> tuple[Group, ...]:
+    """The groups of some blocks, whose copies are of variables with several or not ``(copies,)``.
+
+    A coordinate is coupled where it is so in any process.
+    """
+    groups: list[Group] = []
+    for group, first, last in ranges:
+        start = groups[-1].stop if groups else 0
+        kind = group.type if last - first == group.blocks else _data(group.type, first, last)
+        groups.append(replace(group, type=kind, blocks=last - first, start=start))
+    own = torch.cat([g.rows(several[None])[0].any(1) for g in groups]).long()
+    coupled = torch.split(processes.greatest(own).double(), [g.dim for g in groups])
+    return tuple(replace(g, coupled=mine) for g, mine in zip(groups, coupled, strict=True))
+
+
+def _coupling(index: Tensor, counts: Tensor, exchange: tuple[Tensor, Tensor]) -> dict[str, Any]:
+    """Attributes of :class:`SharedCoupling`.
 
     Parameters
     ----------
-    problem : Decomposition
-        The whole instance.
-    processes, fixed, backend
-        As in :func:`sharded`.
     index : Tensor
         ``(own copies,)`` int64: which of the variables held here each is of.
-    of : tuple of Tensor
-        ``(v,)`` int64: the variables held here.  ``(variables,)`` bool: which of all variables have copies in
-        several processes.
+    counts : Tensor
+        ``(v,)`` int64: numbers of copies of these, in all processes.
+    exchange : tuple of Tensor
+        ``(v,)`` bool and int64: which of them have copies in several processes, and where among all such
+        variables.
     """
-    variables, between = of
-    counts = problem.counts[0, variables]
+    between, place = exchange
     single = counts[index] <= 1
     several = (counts > 1).nonzero()[:, 0]
-    slot = torch.zeros(len(variables), dtype=torch.long)
+    slot = torch.zeros(len(counts), dtype=torch.long)
     slot[several] = torch.arange(len(several))
-    copies = (~single).nonzero()[:, 0]
-    place = between.long().cumsum(0) - 1  # among all that are exchanged
-    sent = between[variables[several]].nonzero()[:, 0]
-    alone = single.nonzero()[:, 0]
-    return SharedCoupling(
-        variables=len(variables),
-        index=index[None],
-        order=None,
-        ends=None,
-        maps={},
-        processes=processes,
-        fixed=fixed,
-        alone=index[alone],
-        alone_copies=alone,
-        several=several,
-        several_copies=copies,
-        slots=slot[index[copies]],
-        sent=sent,
-        at_exchange=place[variables[several[sent]]],
-        exchanged=int(between.sum()),
-        most_copies=int(problem.counts.max()),
-        backend=backend,
-    )
+    copies, alone = (~single).nonzero()[:, 0], single.nonzero()[:, 0]
+    sent = between[several].nonzero()[:, 0]
+    return {
+        "variables": len(counts),
+        "index": index[None],
+        "order": None,
+        "ends": None,
+        "maps": {},
+        "alone": index[alone],
+        "alone_copies": alone,
+        "several": several,
+        "several_copies": copies,
+        "slots": slot[index[copies]],
+        "sent": sent,
+        "at_exchange": place[several[sent]],
+    }

@@ -47,7 +47,7 @@ class SharedCoupling(Coupling):
     backend : Backend
         What runs the operations.
     recent : dict
-        The power of two above the largest copy, as the units of the last sum allow for it.
+        Kind of sum to the power of two above the largest copy, as the units of the last one allow for it.
     """
 
     processes: Processes
@@ -66,18 +66,32 @@ class SharedCoupling(Coupling):
 
     def collect(self, copies: Tensor) -> Tensor:
         """Sum the copies of every variable ``(batch, variables)``, in all processes."""
-        return self._collected(copies)[0]
+        return self._collected("multipliers", copies)[0]
+
+    def collect_points(self, points: Tensor) -> Tensor:
+        """See :meth:`Coupling.collect_points`."""
+        return self._collected("points", points)[0]
+
+    def reflected(self, points: Tensor, iterate: Tensor) -> Tensor:
+        """See :meth:`Coupling.reflected`; integers are added as the numbers come."""
+        if not self.fixed:
+            return super().reflected(points, iterate)
+        return self._collected("reflections", points, iterate)[0]
 
     def magnitudes(self, copies: Tensor) -> Tensor:
         """See :meth:`Coupling.magnitudes`: what rounding to integers may take is added."""
-        total, unit = self._collected(copies.abs())
+        total, unit = self._collected("multipliers", copies.abs())
         allowed = (unit / torch.finfo(torch.float64).eps).to(total)
         return total.index_add(1, self.several, allowed[:, None].expand(-1, len(self.several)))
 
-    def _collected(self, copies: Tensor) -> tuple[Tensor, Tensor]:
-        """The sums, and the units ``(batch,)`` float64 of which they are multiples; zero for any number."""
+    def _collected(self, kind: str, copies: Tensor, iterate: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The sums, and the units ``(batch,)`` float64 of which they are multiples; zero for any number.
+
+        Those of twice the copies less the iterate, where one is given.  Sums of one kind are of about the
+        same size.
+        """
         if self.fixed:
-            sums, total, unit = self._integers(copies)
+            sums, total, unit = self._integers(kind, copies, iterate)
             found = sums.double().mul_(unit[:, None])
         else:
             unit, total = torch.zeros(len(copies), dtype=torch.float64), self.only_copies(copies)
@@ -87,42 +101,45 @@ class SharedCoupling(Coupling):
         total[:, self.several] = found.to(copies.dtype)
         return total, unit
 
-    def _integers(self, copies: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _integers(self, kind: str, copies: Tensor, iterate: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Sums in all processes as integers, variables of a single copy, and the units of the sums.
 
-        Units are those of the last sum, if the largest copy allows for it: whether it does is known from the
-        very sums, which spares an all-reduce.  It does where the largest copy of all processes says so, so
-        that the number of processes makes no difference.
+        Units are those of the last sum of the kind, if the largest copy allows for it: whether it does is
+        known from the very sums, which spares an all-reduce.  It does where the largest copy of all processes
+        says so, so that the number of processes makes no difference.
         """
-        most, assumed = largest_shared(self, copies), self.recent.get("exponent")
+        assumed = self.recent.get(kind)
         if assumed is not None:
+            power = room(self.most_copies) - assumed
+            sums, total, most = integer_copies(self, copies, iterate, scale(power))
             own = torch.frexp(most)[1].long()  # that of an infinite number is not used
             over = ~torch.isfinite(most) | (own > assumed)
             near = ~over & (most > 0) & (own >= assumed - KEPT)
-            power = room(self.most_copies) - assumed
             if bool(over.any()):  # then all processes add again
-                sums, total = torch.zeros(len(copies), len(self.several), dtype=torch.long), copies
-            else:
-                sums, total = integer_copies(self, copies, scale(power))
+                sums.zero_()
             marks = self._exchange(sums, torch.stack([over, near], 1).long())
             if bool(((marks[:, 0] == 0) & (marks[:, 1] > 0)).all()):
                 return sums, total, scale(-power)
+        if iterate is not None:
+            copies = copies + copies - iterate
+        if assumed is None:
+            most = largest_shared(self, copies)
         most = self.processes.greatest(most)
         finite = torch.isfinite(most)
         assumed = torch.frexp(torch.where(finite, most, 0.0))[1].long() + 1  # it may grow
         assumed = assumed.clamp(room(self.most_copies) - LIMIT, room(self.most_copies) + LIMIT)
-        self.recent["exponent"] = assumed
+        self.recent[kind] = assumed
         power = room(self.most_copies) - assumed
         if not bool(finite.all()):
             copies = torch.where(finite[:, None], copies, 0)
-        sums, total = integer_copies(self, copies, scale(power))
+        sums, total, _ = integer_copies(self, copies, None, scale(power))
         self._exchange(sums, sums.new_zeros(len(copies), 0))
         return sums, total, torch.where(finite, scale(-power), torch.nan)
 
     def _exchange(self, sums: Tensor, marks: Tensor) -> Tensor:
         """Add to sums ``(batch, s)``, in place, those of other processes; return the sums of marks."""
         width = self.exchanged + marks.shape[1]
-        if not width:
+        if not width or self.processes.world == 1:
             return marks
         buffer = sums.new_zeros(len(sums), width)
         buffer[:, self.at_exchange] = sums[:, self.sent]
@@ -170,7 +187,9 @@ def largest_shared(coupling: SharedCoupling, copies: Tensor) -> Tensor:
 
 
 @operation
-def integer_copies(coupling: SharedCoupling, copies: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+def integer_copies(
+    coupling: SharedCoupling, copies: Tensor, iterate: Tensor | None, scale: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Sums of this process's copies as multiples of a unit, and variables of a single copy.
 
     Parameters
@@ -178,16 +197,23 @@ def integer_copies(coupling: SharedCoupling, copies: Tensor, scale: Tensor) -> t
     coupling : SharedCoupling
         The maps, which know the backend.
     copies : Tensor
-        ``(batch, copies)``, finite where variables have several.
+        ``(batch, copies)``.
+    iterate : Tensor or None
+        ``(batch, copies)``: it is taken from twice the copies before these are added; None to add copies.
     scale : Tensor
         ``(batch,)`` float64: one over the units, powers of two.
 
     Returns
     -------
     sums, total : Tensor
-        ``(batch, s)`` int64: of variables with several copies.  ``(batch, variables)``: those with one, zero
-        elsewhere.
+        ``(batch, s)`` int64: of variables with several copies, any numbers where a term is beyond an
+        integer.  ``(batch, variables)``: those with one, zero elsewhere.
+    most : Tensor
+        ``(batch,)`` float64: the largest magnitude of what is added, infinite where one is not finite.
     """
+    if iterate is not None:
+        copies = copies + copies - iterate
     own = copies.index_select(1, coupling.several_copies).double().mul_(scale[:, None]).round_()
     sums = torch.zeros(len(copies), len(coupling.several), dtype=torch.long)
-    return sums.index_add_(1, coupling.slots, own.long()), coupling.only_copies(copies)
+    sums.index_add_(1, coupling.slots, own.long())
+    return sums, coupling.only_copies(copies), largest_shared(coupling, copies)

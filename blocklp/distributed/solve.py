@@ -18,15 +18,18 @@ from torch import Tensor
 
 from blocklp.decomposition.problem import Decomposition
 from blocklp.distributed.agreed_deadline import AgreedDeadline
+from blocklp.distributed.checkpoints import Checkpoints
 from blocklp.distributed.hashing import problem_hash
-from blocklp.distributed.processes import Mesh, Processes
+from blocklp.distributed.processes import Mesh, Processes, taking_part
 from blocklp.distributed.sharding import Part, sharded
+from blocklp.distributed.stated_parts import StatedPart
 from blocklp.engine.limits import Limits
 from blocklp.engine.loop import run_settled
 from blocklp.engine.records import Event, Hooks, Repair, Results, Start
 from blocklp.errors import ModelError, OptionError
 from blocklp.kernels.backend import Backend
 from blocklp.kernels.plan import Plan
+from blocklp.language.statement import Statement
 from blocklp.methods import Admm, Method
 from blocklp.methods.consensus import has_prox
 
@@ -42,16 +45,32 @@ class SharedSolve:
     ----------
     processes : Processes
         Who takes part.
-    fixed : bool
-        Whether copies are added as integers.
+    mesh : Mesh
+        How they add up, and what they save.
+    stated : StatedPart or None
+        The part of the model that this process states; None where every process states the whole model.
     """
 
     processes: Processes
-    fixed: bool
+    mesh: Mesh
+    stated: StatedPart | None = None
+
+    @property
+    def fixed(self) -> bool:
+        """Whether copies are added as integers."""
+        return self.mesh.sums == "fixed"
 
     def all(self, met: bool) -> bool:
         """Whether a condition is met in all processes."""
         return not self.processes.any(not met)
+
+    def boxed(self, plan: Plan) -> Plan:
+        """The plan of the blocks of this process, where it states a part (:meth:`StatedPart.boxed`)."""
+        if self.stated is None or not _indexed(plan.problem):
+            return plan
+        form = self.stated.form(plan.problem)
+        self.processes.agree(form, "a variable, a block type, or what bounds cut off of blocks")
+        return replace(plan, problem=self.stated.boxed(plan.problem))
 
     def heard(
         self, callback: Callable[[Event], Any] | None, verbose: bool
@@ -68,19 +87,19 @@ class SharedSolve:
         start: Start,
         hooks: Hooks,
     ) -> Results:
-        """Solve an instance over processes, all of which state it whole.
+        """Solve an instance over processes, all of which state it whole, or each its part of it.
 
         Parameters
         ----------
         plan : Plan
-            The whole problem in float64, and the backend asked for.
+            The problem as this process states it, in float64, and the backend asked for.
         method, dtype, limits, start, hooks
             As in :func:`blocklp.engine.loop.run`; a callback is called in the first process alone.
 
         Returns
         -------
         Results
-            Of the whole instance, the same in every process.
+            The same in every process, of all that it states.
 
         Raises
         ------
@@ -90,66 +109,100 @@ class SharedSolve:
             If the problem or the method is not one that processes can share.
         """
         processes, problem = self.processes, plan.problem
-        options = limits.passes, limits.patience, limits.check_every, limits.feasibility_tol
+        saving = self.mesh.save is not None, self.mesh.save_every
+        options = limits.passes, limits.patience, limits.check_every, limits.feasibility_tol, saving
         observed = hooks.record is not None, hooks.repair is not None
         stated = method, dtype, self.fixed, limits.tol.tolist(), limits.cutoff.tolist(), options, observed
-        own_hash = problem_hash(problem, stated, (start.duals, start.eta))
+        common = None if self.stated is None else self.stated.common
+        alike = start.duals if common is None else None
+        own_hash = problem_hash(problem, (stated, start.duals is None), (alike, start.eta), common)
         processes.agree(own_hash, "the model, the warm start or an option")
-        _refuse(problem, method, processes.world)
+        _refuse(problem, method)
         deadline = AgreedDeadline(limits.deadline, processes)
         limits = replace(limits, deadline=deadline, project=False)
         backend = _common(plan.settled(dtype, method.usual, method.knows_rows).backend, processes)
         if "numba" in backend.builds_on:
             importlib.import_module("blocklp.distributed.numba_sums")
-        part = sharded(problem, processes, self.fixed, backend)
+        part = sharded(problem, processes, self.fixed, backend, common)
+        _refuse_part(part.problem, processes.world)
         settings = replace(plan.settings, cached_copies=ALL, looped_copies=ALL)
         own = Plan(part.problem, deadline, backend, settings)
         duals = None if start.duals is None else part.cut(start.duals)
         weights = method.weights(1)
         eta = start.eta if weights is None else weights.to(dtype)
         repair = None if hooks.repair is None else _repaired(hooks.repair, part, processes)
-        hooks = Hooks(repair, _agreed(hooks, processes), hooks.record)
-        results = run_settled(own, method, dtype, limits, Start(duals, eta), hooks)
-        return _whole(results, part, processes)
+        begin, hooks = Start(duals, eta), Hooks(repair, _agreed(hooks, processes), hooks.record)
+        if self.mesh.save is not None:
+            kept = Checkpoints.of(
+                self.mesh, processes, part, self.stated, (problem, (method, dtype, self.fixed))
+            )
+            begin, hooks = replace(begin, snapshot=kept.find()), replace(hooks, save=kept.save)
+        results = run_settled(own, method, dtype, limits, begin, hooks)
+        x, seconds = _points(results.x, part, processes), processes.from_first(results.seconds)
+        duals = part.placed(results.duals)
+        if self.stated is None:
+            processes.sum(duals.view(torch.int64))
+        return replace(results, x=x, duals=duals, seconds=seconds, memory=None, remembered={})
 
 
 @contextmanager
-def sharing(mesh: Any) -> Iterator[SharedSolve]:
-    """Take part in a solve; whatever ends this process's part of it ends that of the others."""
-    given = Mesh.of(mesh)
-    processes = Processes(given.process_group(), given.timeout)
-    try:
-        yield SharedSolve(processes, given.sums == "fixed")
-    finally:
-        processes.close()
+def sharing(mesh: Any, shard: Statement | None) -> Iterator[SharedSolve]:
+    """Take part in a solve; whatever ends this process's part of it ends that of the others.
+
+    Parameters
+    ----------
+    mesh : Mesh, ProcessGroup, DeviceMesh or True
+        Who takes part.
+    shard : Statement or None
+        The model, where every process states a part of it.
+    """
+    with taking_part(mesh) as processes:
+        stated = None if shard is None else StatedPart.of(shard, processes)
+        yield SharedSolve(processes, Mesh.of(mesh), stated)
 
 
-def _refuse(problem: Decomposition, method: Method, world: int) -> None:
+ONLY = "mesh shares the blocks of one instance among processes"
+
+
+def _indexed(problem: Decomposition) -> bool:
+    """Whether it is one instance whose blocks have their scopes by index, and no rows beside them."""
+    return problem.rows is None and problem.batch == 1 and not problem.coupling.maps
+
+
+def _refuse(problem: Decomposition, method: Method) -> None:
     """Refuse what processes cannot share.
 
     Raises
     ------
     ModelError, OptionError
-        If the model has rows, structured scopes, several instances, types without proximal
-        points, or fewer blocks than there are processes; or the method is another one than ADMM.
+        If the model has rows, structured scopes or several instances, or the method is another one than ADMM.
     """
-    only = "mesh shares the blocks of one instance among processes"
     if problem.cost.device.type != "cpu":
-        raise OptionError(f"{only}, on CPUs; the model was compiled for {problem.cost.device}")
+        raise OptionError(f"{ONLY}, on CPUs; the model was compiled for {problem.cost.device}")
     if problem.rows is not None:
-        raise ModelError(f"{only}, and the model has rows beside the blocks; solve it without mesh")
+        raise ModelError(f"{ONLY}, and the model has rows beside the blocks; solve it without mesh")
     if problem.batch > 1:
-        raise ModelError(f"{only}, and there are {problem.batch} instances; solve them one by one")
+        raise ModelError(f"{ONLY}, and there are {problem.batch} instances; solve them one by one")
     if problem.coupling.maps:
-        raise ModelError(f"{only}, and blocks have structured scopes; give them by index")
+        raise ModelError(f"{ONLY}, and blocks have structured scopes; give them by index")
     if not isinstance(method, Admm):
-        raise OptionError(f"{only} by ADMM; method {type(method).__name__} does not do so, choose 'admm'")
+        raise OptionError(f"{ONLY} by ADMM; method {type(method).__name__} does not do so, choose 'admm'")
+
+
+def _refuse_part(problem: Decomposition, world: int) -> None:
+    """Refuse blocks that processes cannot share.
+
+    Raises
+    ------
+    ModelError
+        If a type has no proximal points, or there are fewer blocks than processes.
+    """
+    if (blocks := problem.totals.blocks(0)) < world:
+        raise ModelError(f"{ONLY}, and there are {blocks} blocks for {world} processes; take fewer")
     for group in problem.groups:
-        if not has_prox(group, problem.to_dual(problem.cost)):
+        if not has_prox(group, problem.coupling.spread(problem.cost)):
             what = f"{group.type.name} has no proximal point in closed form where {group.name!r} shares it"
-            raise ModelError(f"{only}, and {what}; solve it without mesh")
-    if (blocks := sum(group.blocks for group in problem.groups)) < world:
-        raise ModelError(f"{only}, and there are {blocks} blocks for {world} processes; take fewer")
+            raise ModelError(f"{ONLY}, and {what}; solve it without mesh")
 
 
 def _common(own: Backend, processes: Processes) -> Backend:
@@ -187,16 +240,8 @@ def _repaired(repair: Repair, part: Part, processes: Processes) -> Repair:
 
 
 def _points(own: Tensor, part: Part, processes: Processes) -> Tensor:
-    """Points of the whole instance: integers add up to the bits of each number."""
-    x = own.new_zeros(1, part.width)
+    """Points of all variables that this process states: integers add up to the bits of each number."""
+    x, common = own.new_zeros(1, len(part.common)), part.common
     x[:, part.variables[part.owned]] = own[:, part.owned]
-    processes.sum(x.view(torch.int64))
+    x[:, common] = processes.sum(x[:, common].view(torch.int64)).view(torch.float64)
     return x
-
-
-def _whole(own: Results, part: Part, processes: Processes) -> Results:
-    """Put the results of all processes together."""
-    x, duals = _points(own.x, part, processes), part.placed(own.duals)
-    processes.sum(duals.view(torch.int64))
-    seconds = processes.from_first(own.seconds)
-    return replace(own, x=x, duals=duals, seconds=seconds, memory=None, remembered={})

@@ -13,7 +13,7 @@ from blocklp.engine.active import Active
 from blocklp.engine.best_bound import BestBound
 from blocklp.engine.candidates import Candidates, MeanCandidates
 from blocklp.engine.limits import Limits
-from blocklp.engine.records import Repair, Results, Start, picked, zeros
+from blocklp.engine.records import Repair, Results, Snapshot, Start, picked, zeros
 from blocklp.engine.schedule import Schedule
 from blocklp.engine.status_record import Readout, StatusRecord, status_record
 from blocklp.engine.stopping import Moment, StopRules
@@ -169,6 +169,46 @@ class Chunk:
         if start.duals is None:
             self.state = self.method.opened(self.iterated, self.state)
         self.schedule.passes = 1
+        if start.snapshot is not None:
+            self._restore(start.snapshot)
+
+    def snapshot(self) -> Snapshot:
+        """All that passes go on from, once a check is settled; tensors are those of the solve."""
+        out, own = (
+            self.results,
+            [{n: getattr(self.state, n) for n in names} for names in self.method.snapshots],
+        )
+        copies, variables, numbers = own
+        copies = {name: values for name, values in copies.items() if values.shape[1]} | {
+            "best": self.best.duals
+        }
+        variables |= {"x": out.x[self.part]}
+        numbers = {f"state_{name}": torch.as_tensor(values) for name, values in numbers.items()}
+        numbers |= {"bound": self.best.value, "primal": out.primal[self.part], "floor": out.floor[self.part]}
+        numbers |= {"repaired": out.repaired[self.part], "place": torch.tensor(self.schedule.place)}
+        numbers |= {
+            "last": torch.from_numpy(self.rules.last),
+            "progress": torch.from_numpy(self.rules.passes),
+        }
+        return Snapshot(copies, variables, numbers)
+
+    def _restore(self, found: Snapshot) -> None:
+        """Go on from a snapshot, of instances all of which are held."""
+        out, numbers = self.results, found.numbers
+        for name in self.method.snapshots[2]:
+            own = numbers[f"state_{name}"]
+            self.state = self.state.changed(**{name: own if own.dim() else own.item()})
+        copies = {name: own for name, own in found.copies.items() if name != "best"}
+        variables = {name: own for name, own in found.variables.items() if name != "x"}
+        self.state = self.state.changed(**copies, **variables, finished=False)
+        self.best.duals, self.best.value = found.copies["best"], numbers["bound"]
+        out.x[self.part], out.primal[self.part] = found.variables["x"], numbers["primal"]
+        out.floor[self.part], out.repaired[self.part] = numbers["floor"], numbers["repaired"]
+        out.bound[self.part] = numbers["bound"]
+        self.rules.last, self.rules.passes = numbers["last"].numpy(), numbers["progress"].numpy()
+        passes, following = numbers["place"].tolist()
+        self.schedule.place = passes, following
+        found.resumed()
 
     def give_up(self) -> None:
         """End without a pass: nothing is known but what the bounds of the variables say."""

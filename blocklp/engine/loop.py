@@ -190,6 +190,9 @@ def _run(running: list[Chunk], results: Results, start: Start, hooks: Hooks) -> 
                 if hooks.callback is not None or hooks.record is not None:
                     _send(results, running, hooks)
                 active = [(chunk, own) for chunk, own in active if len(chunk.rows)]
+                for chunk, _ in active if hooks.save is not None else ():
+                    assert hooks.save is not None
+                    hooks.save(chunk.schedule.passes, chunk.snapshot)
     except KeyboardInterrupt:
         pool.shutdown()  # let the passes that are under way end
         if not running[0].problem.totals.whole:  # other processes go on, and wait for this one

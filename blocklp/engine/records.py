@@ -48,6 +48,26 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Snapshot:
+    """All that a solve goes on from after a check, with the same bits as if it had not been cut off.
+
+    Attributes
+    ----------
+    copies, variables : dict of str to Tensor
+        ``(batch, copies)`` and ``(batch, variables)``: iterates, multipliers of the best bounds, best points.
+    numbers : dict of str to Tensor
+        All else; instances first where it is of instances.
+    resumed : callable
+        Called once passes are about to go on from it.
+    """
+
+    copies: dict[str, Tensor]
+    variables: dict[str, Tensor]
+    numbers: dict[str, Tensor]
+    resumed: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True)
 class Start:
     """Where a solve starts; None where the method decides.
 
@@ -59,11 +79,14 @@ class Start:
         ``(batch,)``: proximal weights or step lengths.
     warm : tuple of Tensor or None
         Primal-dual warm start (:data:`Memory`).
+    snapshot : Snapshot or None
+        What an earlier solve of the same problem had come to, which counts for more than all else.
     """
 
     duals: Tensor | None = None
     eta: Tensor | None = None
     warm: Memory | None = None
+    snapshot: Snapshot | None = None
 
 
 @dataclass(frozen=True)
@@ -78,11 +101,15 @@ class Hooks:
         Takes an :class:`Event`; returns True or a mask ``(batch,)`` of instances to stop, else None or False.
     record : callable or None
         Takes an :class:`Event`, before ``callback`` does.
+    save : callable or None
+        Takes the number of passes and a function that makes a :class:`Snapshot`, after every check after
+        which passes go on.
     """
 
     repair: Repair | None = None
     callback: Callable[[Event], Any] | None = None
     record: Callable[[Event], None] | None = None
+    save: Callable[[int, Callable[[], Snapshot]], None] | None = None
 
 
 HOSTED = ("bound", "eta", "status", "passes", "seconds", "floor")

@@ -74,4 +74,4 @@ class SamePattern:
             assert repair is not None
             return repair(x, order.to(rows.device)[rows])
 
-        return Hooks(repair and repaired, callback and called, record and recorded)
+        return Hooks(repair and repaired, callback and called, record and recorded, given.save)

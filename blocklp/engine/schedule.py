@@ -42,6 +42,15 @@ class Schedule:
         self._longest, self._closing = 1, 0.0
 
     @property
+    def place(self) -> tuple[int, int]:
+        """Passes so far, and the pass of the next check."""
+        return self.passes, self._next
+
+    @place.setter
+    def place(self, place: tuple[int, int]) -> None:
+        self.passes, self._next = place
+
+    @property
     def known(self) -> bool:
         """Whether the state holds the float64 value of its multipliers; the first that is checked does."""
         return self._evaluated or (self._exact and self._next == 1)

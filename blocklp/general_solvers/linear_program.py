@@ -176,6 +176,8 @@ def export(
     """
     if model.objective is None:
         raise ModelError("the model has no objective; call minimize() or maximize() first")
+    if model.part is not None:
+        model.part.refuse_alone()
     instance = instance_number(instance, model.batch)
     stated = [(b, stated_rows_of(b.type)) for b in model.blocks]
     hulls = [b.name for b in model.blocks if supports(b.type, HasIntegerConstraints)]

@@ -20,6 +20,7 @@ from blocklp.language.handles import ROWS, Blocks, Rows, name_of_size
 from blocklp.language.instances import BUILDING, Instances
 from blocklp.language.lowering import assemble, costs, unblocked
 from blocklp.language.ragged_instances import RaggedInstances
+from blocklp.language.shard import SOLVE
 from blocklp.language.statement import Statement
 from blocklp.language.variable_bounds import Bounds, carry_gradients
 from blocklp.options import numbers, of_type
@@ -53,6 +54,10 @@ class CompiledModels(Protocol):
     @property
     def rows(self) -> tuple[Rows, ...]:
         """Rows beside the blocks, which all instances share."""
+
+    @property
+    def shard(self) -> Statement | None:
+        """The model, where other processes state parts of it too."""
 
     def owner(self, instance: int) -> tuple[Statement, int]:
         """Return the model of an instance and the instance's number in it."""
@@ -123,6 +128,8 @@ class ModelList:
                 raise ModelError(f"models compiled together need {need}")
             if list(m.variables) != list(first.variables):
                 raise ModelError("models compiled together need the same variables by name, in one order")
+        if len(models) > 1 and any(m.part is not None for m in models):
+            raise ModelError(f"models of which processes state parts compile alone; {SOLVE}")
         if len(models) > 1 and any(m.rows for m in models):
             need = "instances that share the rows are a batch of one model"
             raise ModelError(f"models with rows compile alone; {need}")
@@ -144,6 +151,11 @@ class ModelList:
     def rows(self) -> tuple[Rows, ...]:
         """Rows beside the blocks, which all instances share."""
         return tuple(self.models[0].rows)
+
+    @property
+    def shard(self) -> Statement | None:
+        """The model, where other processes state parts of it too."""
+        return None if self.models[0].part is None else self.models[0]
 
     def owner(self, instance: int) -> tuple[Statement, int]:
         """Return the model of an instance and the instance's number in it."""
@@ -273,6 +285,10 @@ class BatchModels:
     def rows(self) -> tuple[Rows, ...]:
         """None: a batch has no rows beside its blocks."""
         return ()
+
+    @property
+    def shard(self) -> None:
+        """None: one process states a batch."""
 
     def owner(self, instance: int) -> tuple[Statement, int]:
         """Return the model of an instance, which it has alone."""

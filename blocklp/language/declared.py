@@ -13,6 +13,7 @@ from torch import Tensor
 from blocklp.errors import ModelError, NonFiniteError
 from blocklp.language.coefficients import coefficients
 from blocklp.language.expression import Parameter, Variable
+from blocklp.language.shard import Shard
 from blocklp.options import flag, lengths, named, numbers, real, shown, text
 
 
@@ -31,6 +32,8 @@ class Declared:
         self.batch: int = int(batch)
         self.size: int = 0
         self.variables: dict[str, Variable] = {}
+        self.part: Shard | None = None
+        self.private: set[str] = set()
 
     def variable(
         self,
@@ -41,6 +44,7 @@ class Declared:
         upper: object,
         grid: float = 0.0,
         integer: bool = False,
+        private: bool = False,
     ) -> Variable:
         """Declare an array of variables.
 
@@ -58,6 +62,9 @@ class Declared:
         integer : bool
             Whether only integers count. :func:`blocklp.solve_exact` keeps to that; all other solves bound the
             relaxation without it, whose bound holds for integers too.
+        private : bool
+            Whether the variables are of this process alone, in a model of which processes state parts
+            (:meth:`blocklp.Model.shard`): in other processes the array has other entries, in any number.
 
         Returns
         -------
@@ -67,8 +74,8 @@ class Declared:
         Raises
         ------
         ModelError
-            If the name is taken, a bound is infinite, NaN or no number, or a lower bound is above its upper
-            bound.
+            If the name is taken, a bound is infinite, NaN or no number, a lower bound is above its upper
+            bound, or variables are private in a model that one process states whole.
         ShapeError
             If the shape is none, or a bound does not fit it.
         OptionError
@@ -87,6 +94,13 @@ class Declared:
         step = real(grid, f"grid of variable {name!r}", positive=False)
         columns = slice(self.size, self.size + math.prod(shape))
         whole = flag(integer, f"integer of variable {name!r}")
+        if flag(private, f"private of variable {name!r}"):
+            if self.part is None:
+                need = "make the model by Model.shard(rank, world)"
+                raise ModelError(
+                    f"variable {name!r} is private, and one process states the whole model; {need}"
+                )
+            self.private.add(name)
         made = Variable(self, name, columns, low, high, step, whole)
         self.variables[name] = made
         self.size = made.columns.stop

@@ -37,6 +37,7 @@ from blocklp.errors import OptionError
 from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
 from blocklp.methods import active_set as atom
+from blocklp.methods import consensus
 from blocklp.methods.base import MethodState
 from blocklp.methods.consensus import FromPoint, halpern_step, has_prox, prox, residuals
 from blocklp.methods.proximal_weight import Fixed, ResidualBalancing, scale_free
@@ -102,6 +103,11 @@ class Admm(FromPoint):
     repeats = 3
     every = 9  # with the pass of a check, every tenth: both look at the same multipliers
     balance = ResidualBalancing()
+    snapshots = (
+        ("points", "iterate", "anchor"),
+        ("reflected",),
+        ("value", "eta", "first", "age", "ready", "origin", "last", "passes", "held"),
+    )
 
     def __post_init__(self) -> None:
         if self.eta is not None:
@@ -200,14 +206,11 @@ class Admm(FromPoint):
         problem = plan.problem
         if state.finished:
             return state
-        mean = problem.collect(state.points).div_(problem.counts)
+        mean = problem.mean(state.points)
         centre = mean + mean - state.reflected
         for group in problem.groups:
             if group.shares:
-                own = problem.coupling.spread_part(centre, group.start, group.stop)
-                own = own - state.iterate[:, group.start : group.stop]
-                coupled, dual = group.coupled[:, None] > 0, group.rows(state.duals)
-                dual.copy_(torch.where(coupled, own.div_(state.eta[:, None]).view_as(dual), dual))
+                consensus.admm_multipliers(plan, state, group, centre)
         return state.changed(mean=mean, finished=True)
 
     def mean(self, plan: Plan, state: AdmmState) -> Tensor:
@@ -325,7 +328,7 @@ def admm_passes(
     for n, group in enumerate(problem.groups):
         if group.shares:  # elsewhere the oracle's answer stays
             atoms[n], weights[n] = admm_block_points(plan, state, n, relaxation, repeats)
-    reflected = problem.collect(state.points + state.points - state.iterate)
+    reflected = problem.coupling.reflected(state.points, state.iterate)
     reflected = reflected.sub_(state.eta[:, None] * problem.cost).div_(problem.counts)
     changes = {"reflected": reflected, "finished": False, "atoms": tuple(atoms), "weights": tuple(weights)}
     return state.after(1, **changes), 1

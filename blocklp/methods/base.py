@@ -77,6 +77,9 @@ class Method:
     cadence : int
         Passes between checks, unless the user says otherwise, without the one that a check takes to evaluate:
         a check costs as much as some passes.
+    snapshots : tuple of tuple of str
+        Attributes of a finished state from which, with those of a first one, passes go on as they would have:
+        those with an entry a copy, those with one a variable, and all others; empty where passes cannot.
     """
 
     uses_tables: ClassVar[bool] = False
@@ -87,6 +90,7 @@ class Method:
     knows_rows: ClassVar[bool] = False
     by_index: ClassVar[bool] = False
     cadence: ClassVar[int] = 9
+    snapshots: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
     def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> Any:
         """State after one pass at the first multipliers.

@@ -1,4 +1,4 @@
-"""Steps of :class:`blocklp.methods.Admm` on the consensus form: proximal points, anchors, dual residuals."""
+"""Steps of :class:`blocklp.methods.Admm`: proximal points, anchors, residuals, multipliers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from blocklp.decomposition.problem import Group
 from blocklp.decomposition.totals import WHOLE, Totals
+from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
 from blocklp.methods.base import Memory, Method
 
@@ -135,3 +136,24 @@ def residuals(plan: Plan, state: Any) -> tuple[Tensor, Tensor]:
             own = own.view(-1, group.dim, group.blocks).masked_fill(group.coupled[:, None] == 0, 0.0)
             primal = primal + problem.totals.over_blocks_in_order(own.flatten(1).double().square())
     return primal, moves(problem.counts, state.mean, state.reflected, problem.totals)
+
+
+@operation
+def admm_multipliers(plan: Plan, state: Any, group: Group, centre: Tensor) -> None:
+    """Write the multipliers of a group at the points, those of coupled copies.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem in the working precision, and how it is executed.
+    state : AdmmState
+        A state of ADMM; its multipliers are written.
+    group : Group
+        The blocks.
+    centre : Tensor
+        ``(batch, variables)``: the consensus z.
+    """
+    own = plan.problem.coupling.spread_part(centre, group.start, group.stop)
+    own = own - state.iterate[:, group.start : group.stop]
+    coupled, dual = group.coupled[:, None] > 0, group.rows(state.duals)
+    dual.copy_(torch.where(coupled, own.div_(state.eta[:, None]).view_as(dual), dual))

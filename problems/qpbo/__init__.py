@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from blocklp.problems.qpbo.relaxation import QpboSolution as QpboSolution
     from blocklp.problems.qpbo.relaxation import roof_duality_model as roof_duality_model
     from blocklp.problems.qpbo.relaxation import solve_qpbo as solve_qpbo
+    from blocklp.problems.qpbo.shards import roof_duality_shard as roof_duality_shard
+    from blocklp.problems.qpbo.shards import shard_of as shard_of
 else:
     publish(
         __name__,
@@ -36,5 +38,6 @@ else:
             "blocklp.problems.qpbo.persistency": ["Persistency", "verified_persistency"],
             "blocklp.problems.qpbo.readers": ["read_qubo"],
             "blocklp.problems.qpbo.relaxation": ["QpboSolution", "roof_duality_model", "solve_qpbo"],
+            "blocklp.problems.qpbo.shards": ["roof_duality_shard", "shard_of"],
         },
     )

@@ -95,13 +95,11 @@ def test_loops_find_the_same_integers(dtype):
     coupling = sharded(problem, Alone(), True, NUMBA).problem.coupling
     copies = torch.from_numpy(random.normal(size=(1, problem.copies))).to(dtype)
     assert torch.equal(largest_shared(coupling, copies), largest_shared.definition(coupling, copies))
-    for own, other in zip(
-        integer_copies(coupling, copies, unit[:1]),
-        integer_copies.definition(coupling, copies, unit[:1]),
-        strict=True,
-    ):
-        assert own.dtype == other.dtype
-        assert torch.equal(own, other)
+    for iterate in (None, torch.from_numpy(random.normal(size=copies.shape)).to(dtype)):
+        given = coupling, copies, iterate, unit[:1]
+        for own, other in zip(integer_copies(*given), integer_copies.definition(*given), strict=True):
+            assert own.dtype == other.dtype
+            assert torch.equal(own, other)
 
 
 def test_sums_of_copies_err_less_than_what_bounds_charge():
@@ -139,6 +137,7 @@ class Counted(Alone):
 def test_a_sum_of_copies_needs_one_message_unless_they_grow_or_shrink_much():
     problem, processes = model().compile().decomposition(), Counted()
     part = sharded(problem, processes, True, TORCH).problem
+    processes.world = 2  # of which the other one has no copies
     copies = torch.from_numpy(np.random.default_rng(4).normal(size=(1, problem.copies)))
     right = problem.collect(copies)
     for factor, sums, maxima in ((1.0, 0, 1), (1.5, 1, 0), (0.9, 1, 0), (2.0**9, 1, 1), (2.0**9, 1, 0), (1.0, 1, 1)):
@@ -183,3 +182,26 @@ def test_parts_hold_all_copies_once_and_sum_to_the_same():
         assert (again == copies).all()
         assert value == one[4]
         assert count < problem.cost.shape[1]
+
+
+def test_loops_over_copies_update_as_the_definitions_do():
+    pytest.importorskip("numba", reason="compares with loops that numba compiles")
+    import blocklp.distributed.numba_sums  # noqa: F401  registers them
+    from blocklp.kernels.plan import Plan
+    from blocklp.methods.admm import Admm, admm_restart
+    from blocklp.methods.consensus import admm_multipliers
+
+    made = {}
+    for backend in (TORCH, NUMBA):
+        part = sharded(model().compile().decomposition(), Alone(), True, backend).problem
+        plan, method = Plan(part, backend=backend), Admm()
+        state = method.start(plan, part.to_dual(part.cost), None)
+        for _ in range(3):
+            state, _ = method.run(plan, state, 1)
+        centre, anchor = state.reflected + 1, torch.empty_like(state.iterate)
+        state = method.finish(plan, state)
+        admm_multipliers(plan, state, part.groups[0], centre)
+        admm_restart(plan, state, 1.5, torch.tensor([True]), torch.tensor([0.7], dtype=torch.float64), anchor)
+        made[backend.name] = state.duals, state.iterate, anchor
+    for own, other in zip(made["torch"], made["numba"], strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-14, atol=1e-14)

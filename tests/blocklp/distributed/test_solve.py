@@ -8,6 +8,7 @@ import torch.distributed as dist
 import blocklp as bl
 from blocklp.distributed import Mesh
 from blocklp.general_solvers.solvers import reference
+from blocklp.oracles import AtMostOne
 from blocklp.problems.mis import WeightedGraph, clique_model
 
 from .processes import model, random_qubo, together, told
@@ -22,6 +23,13 @@ def stated(kind):
     if kind == "fixings":  # blocks have data of their own
         return model(30, 60, seed=1)
     random = np.random.default_rng(2)
+    if kind == "matching":
+        stated = bl.Model()
+        x = stated.variable("x", (6, 5), lower=0, upper=1)
+        stated.add(AtMostOne(5), x, name="source")
+        stated.add(AtMostOne(6), x.T, name="destination")
+        stated.maximize((torch.from_numpy(random.uniform(size=(6, 5))) * x).sum())
+        return stated
     edges = np.unique(np.sort(random.integers(0, 40, (80, 2)), 1), axis=0)
     graph = WeightedGraph(random.uniform(0.5, 1.5, 40), edges[edges[:, 0] != edges[:, 1]])
     return clique_model(graph, "edges")  # has a repair hook, and maximises
@@ -51,7 +59,8 @@ def alike(answers):
 
 
 @pytest.mark.parametrize(
-    ("kind", "backend"), [("qpbo", "torch"), ("qpbo", "numba"), ("fixings", "torch"), ("independent set", "torch")]
+    ("kind", "backend"),
+    [("qpbo", "torch"), ("qpbo", "numba"), ("fixings", "torch"), ("independent set", "torch"), ("matching", "torch")],
 )
 def test_bits_do_not_depend_on_the_number_of_processes(kind, backend):
     worlds = WORLDS if (kind, backend) == ("qpbo", "torch") else (1, 3)
@@ -65,7 +74,7 @@ def test_bits_do_not_depend_on_the_number_of_processes(kind, backend):
         assert found[0]["bound"] <= found[0]["primal"] + 1e-9
         return
     best = float(reference(stated(kind)).objective[0])
-    sign = -1 if kind == "independent set" else 1
+    sign = -1 if kind in ("independent set", "matching") else 1
     assert sign * found[0]["bound"] <= sign * best + 1e-9 * abs(best)
     assert sign * found[0]["safe"] <= sign * best
     assert found[0]["bound"] == pytest.approx(best, rel=2e-5)

@@ -1,0 +1,140 @@
+"""Models of which every process states a part: what all state alike, and boxes of variables in no block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from blocklp.blocks.box import BOX, Box
+from blocklp.decomposition.incidence import Coupling
+from blocklp.decomposition.problem import Decomposition, Group
+from blocklp.distributed.processes import Processes
+from blocklp.errors import ModelError
+from blocklp.language.instances import taken
+from blocklp.language.shard import Shard
+from blocklp.language.statement import Statement
+from blocklp.results.state import State
+
+
+@dataclass(frozen=True)
+class StatedPart:
+    """The part of a model that this process states.
+
+    Attributes
+    ----------
+    model : Statement
+        As it is stated here.
+    processes : Processes
+        All of them.
+    common : Tensor
+        ``(variables,)`` bool: which variables all processes state.
+    """
+
+    model: Statement
+    processes: Processes
+    common: Tensor
+
+    @classmethod
+    def of(cls, model: Statement, processes: Processes) -> StatedPart:
+        """Read which variables are common.
+
+        Raises
+        ------
+        ModelError
+            If the part is that of another process, or has a repair hook.
+        """
+        part = model.part
+        assert part is not None
+        if (part.rank, part.world) != (processes.rank, processes.world):
+            what = f"the model is the part of process {part.rank} of {part.world}"
+            raise ModelError(
+                f"{what}, and this is process {processes.rank} of {processes.world}; state its own"
+            )
+        if model.repair is not None:
+            raise ModelError("a repair hook needs whole points, and no process has one; take the hook away")
+        common = torch.ones(model.size, dtype=torch.bool)
+        for name in model.private:
+            common[model.variables[name].columns] = False
+        return cls(model, processes, common)
+
+    def form(self, problem: Decomposition) -> tuple[object, ...]:
+        """What all processes must state alike, beside numbers: names of variables, blocks and rows."""
+        private = self.model.private
+        variables = [(n, None if n in private else tuple(v.shape)) for n, v in self.model.variables.items()]
+        blocks = [
+            (g.name, g.type.name, g.dim, list(g.type.tensors())) for g in problem.groups if g.name != BOX
+        ]
+        rows = [r.name for r in self.model.rows]
+        return self.model.maximizing, variables, blocks, rows, problem.grid is None
+
+    def boxed(self, problem: Decomposition) -> Decomposition:
+        """Have every variable that no block bounds in the box of one process.
+
+        Parameters
+        ----------
+        problem : Decomposition
+            The blocks of this process, and a box for all variables that they do not bound.
+
+        Returns
+        -------
+        Decomposition
+            The blocks, and a box for a part of those variables that no process bounds.  There is a box, which
+            may hold nothing, where some process has one.
+        """
+        processes, common = self.processes, self.common.nonzero()[:, 0]
+        groups = [group for group in problem.groups if group.name != BOX]
+        stop = groups[-1].stop if groups else 0
+        index = problem.coupling.index[0]
+        inside, boxed = torch.zeros(2, len(self.common), dtype=torch.bool)
+        index, outside = index[:stop], index[stop:]
+        inside[index] = True
+        boxed[outside] = True
+        marks = torch.stack([inside[common], boxed[common] & inside[common]]).long()
+        met, cut = processes.greatest(marks) > 0
+        needed = common[cut | ~met]
+        mine = needed[Shard(processes.rank, processes.world).own(len(needed))]
+        boxed[common] = False
+        boxed[mine] = True
+        if processes.any(bool(boxed.any())):
+            columns = boxed.nonzero()[:, 0]
+            kind = Box(*(taken(side, columns[None, :, None]) for side in (problem.lower, problem.upper)))
+            groups.append(Group(BOX, kind, len(columns), 1, stop, torch.ones(1, dtype=torch.float64)))
+            index = torch.cat([index, columns])
+        beyond = problem.beyond
+        if processes.any(beyond is not None):
+            beyond = torch.zeros_like(problem.cost) if beyond is None else beyond.clone()
+            beyond[:, common] = processes.greatest(beyond[:, common])
+        coupling = Coupling.build(len(self.common), index[None])
+        return replace(problem, groups=tuple(groups), coupling=coupling, beyond=beyond)
+
+    def columns(self) -> Tensor:
+        """The number that each variable of this process has among all: ``(variables,)`` int64, ascending.
+
+        Variables are in the order in which they were declared, private ones process after process.
+        """
+        counts = {n: v.columns.stop - v.columns.start for n, v in self.model.variables.items()}
+        sizes, rank, found, first = self.processes.gather(counts), self.processes.rank, [], 0
+        for name, count in counts.items():
+            private = name in self.model.private
+            before = sum(own[name] for own in sizes[:rank]) if private else 0
+            found.append(torch.arange(first + before, first + before + count))
+            first += sum(own[name] for own in sizes) if private else count
+        return torch.cat(found)
+
+    def objective_of_others(self, problem: Decomposition, x: Tensor) -> Tensor:
+        """What variables of other processes add to the objective at a point ``(1, variables)``: ``(1,)``."""
+        own = (problem.cost * x)[:, ~self.common].sum(1)
+        return self.processes.sum(own.clone()) - own
+
+    def joined(self, state: State) -> State:
+        """The state of this process's blocks with the multipliers that others have for common variables."""
+        box = state.duals.get(BOX)
+        if box is None:
+            return state
+        known = box[:, self.common].contiguous()
+        self.processes.sum(known.view(torch.int64))  # one process has it, others zero: the bits are its own
+        box = box.clone()
+        box[:, self.common] = known
+        return replace(state, duals=state.duals | {BOX: box})

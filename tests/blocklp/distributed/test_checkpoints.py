@@ -1,0 +1,106 @@
+"""Solves that are killed go on from what was saved, on other numbers of processes, with the bits of an undisturbed one."""
+
+import json
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch.distributed as dist
+
+from blocklp.distributed import Mesh, solution_hash
+from blocklp.errors import FormatError, ModelError, OptionError, ProcessError
+from blocklp.problems.mis import WeightedGraph, clique_model
+from blocklp.problems.qpbo import shard_of
+from blocklp.results import saved
+
+from .processes import model, random_qubo, together
+
+OPTIONS = {"tol": 0.0, "patience": 10**6, "check_every": 10}
+
+
+def killing(folder, seconds):
+    """Kill this process some seconds after the solve has saved something."""
+    before = last(folder)
+    while last(folder) == before:
+        time.sleep(0.005)
+    time.sleep(seconds)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def solved(kind, folder, passes, killed=-1, seconds=0.0):
+    """Hash, bound and passes of a solve in which a process may be killed."""
+    if dist.get_rank() == killed:
+        threading.Thread(target=killing, args=(folder, seconds), daemon=True).start()
+    qubo = random_qubo(400, 1600, seed=5)
+    part = kind == "parts"
+    stated = shard_of(qubo, dist.get_rank(), dist.get_world_size()) if part else model(400, 1600, seed=5)
+    mesh = Mesh(save=folder, save_every=20, timeout=60.0)
+    found = stated.compile(backend="torch").solve(mesh=mesh, passes=passes, **OPTIONS)
+    return solution_hash(found, mesh=True if part else None), float(found.bound[0]), int(found.passes[0])
+
+
+def last(folder):
+    """Passes and bound of what was saved last; none before that."""
+    path = folder / "latest.json"
+    if not path.exists():
+        return 0, -np.inf
+    latest = json.loads(path.read_text())
+    numbers = saved.read(folder / latest["folder"] / f"0-of-{latest['world']}", ("checkpoint",))[1]
+    return int(numbers["number_place"][0]), float(numbers["number_bound"])
+
+
+@pytest.mark.parametrize("kind", ["whole", "parts"])
+def test_a_solve_goes_on_with_the_same_bits_on_other_processes(kind, tmp_path):
+    (right,) = together(solved, 1, kind, None, 160)
+    bounds = []
+    for world, passes in ((2, 55), (3, 131), (1, 160)):
+        answers = together(solved, world, kind, tmp_path, passes)
+        assert len(set(answers)) == 1
+        bounds.append(answers[0][1])
+        assert len(list(tmp_path.glob("passes-*"))) == 1
+    assert answers[0] == right
+    assert bounds[0] < bounds[1] < bounds[2]
+
+
+def test_kills_lose_no_bound(tmp_path):
+    """At three random times; the processes that are left say who is gone, and others go on."""
+    random, passes, known = np.random.default_rng(0), 10**5, (0, -np.inf)
+    for world, killed in ((2, 0), (3, 1), (2, 1)):
+        answers = together(solved, world, "parts", tmp_path, passes, killed, random.uniform(0, 0.3), silent=1)
+        assert answers[killed] is None
+        assert all(isinstance(answer, ProcessError) for rank, answer in enumerate(answers) if rank != killed)
+        now = last(tmp_path)
+        assert now[0] > known[0] and now[1] >= known[1]
+        known = now
+    end = known[0] + 40
+    (found,) = together(solved, 1, "parts", tmp_path, end)
+    (right,) = together(solved, 1, "parts", None, end)
+    assert found[1] >= known[1]
+    assert found == right
+
+
+def independent(folder):
+    """A solve of another model in the same folder."""
+    edges = np.array([[0, 1], [1, 2]])
+    stated = clique_model(WeightedGraph(np.ones(3), edges), "edges")
+    return stated.solve(mesh=Mesh(save=folder), backend="torch").bound
+
+
+def test_other_models_and_damaged_files_are_refused(tmp_path):
+    together(solved, 1, "whole", tmp_path, 40)
+    for answer in together(independent, 2, tmp_path):
+        assert isinstance(answer, ModelError)
+        assert "another model" in str(answer)
+    (file,) = tmp_path.glob("passes-*/0-of-1")
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    (answer,) = together(solved, 1, "whole", tmp_path, 80)
+    assert isinstance(answer, FormatError)
+    with pytest.raises(OptionError, match="save_every"):
+        Mesh(save=tmp_path, save_every=0)
+    with pytest.raises(OptionError, match="the path of a folder"):
+        Mesh(save=3)

@@ -1,0 +1,127 @@
+"""Models of which every process states a part: the bits are those of the whole model, cut into the same blocks."""
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import blocklp as bl
+from blocklp.distributed import solution_hash
+from blocklp.errors import ModelError, OptionError, ProcessError
+from blocklp.general_solvers.solvers import reference
+from blocklp.oracles import Simplex
+from blocklp.problems.qpbo import shard_of
+
+from .processes import model, random_qubo, together
+
+
+def in_parts(options):
+    """The solution of roof duality whose pairs processes share, in this process."""
+    part = shard_of(random_qubo(60, 150), dist.get_rank(), dist.get_world_size())
+    found = part.compile(backend="torch").solve(mesh=True, **options)
+    return {
+        "hash": solution_hash(found, mesh=True),
+        "bound": float(found.bound[0]),
+        "safe": float(found.safe_bound[0]),
+        "objective": float(found.objective[0]),
+        "y": found.x["y"].numpy(),
+        "z": found.x["z"].numpy(),
+        "pairs": part.blocks[0].scope.shape[0],
+        "box": found.state.duals["box"].numpy(),
+    }
+
+
+def whole(options):
+    """The hash of the whole model, cut into the same blocks: its products are in the order of the blocks."""
+    qubo = random_qubo(60, 150)
+    stated, ordered = model(), bl.Model()
+    y = ordered.variable("y", qubo.n, lower=0, upper=1, grid=0.5)
+    z = ordered.variable("z", len(qubo.edges), lower=0, upper=1)
+    pairs = stated.blocks[0].scope
+    ordered.add(stated.blocks[0].type, [y[pairs[:, :2]], z])
+    ordered.minimize(y @ qubo.linear + z @ qubo.quadratic[(pairs[:, 2] - qubo.n).numpy()] + qubo.offset)
+    return solution_hash(ordered.compile(backend="torch").solve(mesh=True, **options))
+
+
+def test_parts_have_the_bits_of_the_whole_model():
+    options = {"tol": 1e-5}
+    (right,) = together(whole, 1, options)
+    best = float(reference(model()).objective[0])
+    for world in (1, 2, 3):
+        answers = together(in_parts, world, options)
+        assert {answer["hash"] for answer in answers} == {right}
+        assert sum(answer["pairs"] for answer in answers) == len(random_qubo(60, 150).edges)
+        for answer in answers:
+            assert answer["z"].shape == (1, answer["pairs"])
+            assert (answer["y"] == answers[0]["y"]).all() and (answer["box"] == answers[0]["box"]).all()
+            assert answer["objective"] == pytest.approx(best, rel=2e-5)
+            assert answer["safe"] <= best
+            assert answer["bound"] == pytest.approx(best, rel=2e-5)
+
+
+def different(kind):
+    """A part that does not fit the others, or is none for a mesh."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    part = bl.Model.shard(0 if kind == "rank" else rank, world)
+    x = part.variable("x", 4, lower=0, upper=1)
+    part.variable("more" if kind == "name" and rank else "own", 2 + rank, lower=0, upper=1, private=True)
+    part.add(Simplex(2), x.reshape(2, 2))
+    part.minimize(x.sum() * (1.0 + (kind == "cost") * rank))
+    if kind == "hook":
+        part.repair_with(lambda values: values)
+    return part.solve(backend="torch", mesh=None if kind == "alone" else True).bound
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("rank", "the part of process 0 of 2, and this is process 1"),
+        ("name", "of process 1 differs"),
+        ("cost", "of process 1 differs"),
+        ("hook", "take the hook away"),
+        ("alone", "solve it by mesh="),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(kind, words):
+    answers = together(different, 2, kind)
+    assert all(isinstance(answer, ModelError | ProcessError) for answer in answers)
+    assert words in str(answers[1])
+
+
+def test_parts_are_no_models():
+    part = bl.Model.shard(1, 2)
+    x = part.variable("x", 2, lower=0, upper=1)
+    part.add(Simplex(2), x)
+    part.minimize(x.sum())
+    for alone in (part.solve, part.linear_program, part.compile().decomposition):
+        with pytest.raises(ModelError, match="the part that process 1 of 2 states"):
+            alone()
+    with pytest.raises(ModelError, match="compile alone"):
+        bl.compile([part, part])
+    with pytest.raises(ModelError, match=r"make the model by Model\.shard"):
+        bl.Model().variable("x", 2, lower=0, upper=1, private=True)
+    with pytest.raises(ModelError, match="numbered from 0"):
+        bl.Model.shard(2, 2)
+    with pytest.raises(OptionError, match="rank"):
+        bl.Model.shard(-1, 2)
+
+
+def boxes(world):
+    """The bound where no block bounds a common variable, or only one process's does, and bounds cut blocks off."""
+    rank = dist.get_rank()
+    part = bl.Model.shard(rank, world)
+    x = part.variable("x", 7, lower=-1, upper=torch.tensor([0.75, 0.75, 0.75, 0.75, 1, 2, 3]))
+    own = part.variable("own", 2, lower=-2, upper=1, private=True)
+    chosen = range(0, 4, 2)[rank::world]
+    part.add(Simplex(2), x[torch.tensor([[i, i + 1] for i in chosen])])
+    part.minimize(x @ torch.tensor([-2.0, -1, 1, -3, 1, -1, 0]) + own.sum() + 5)
+    found = part.solve(backend="torch", mesh=True, tol=1e-9)
+    return float(found.bound[0]), float(found.objective[0])
+
+
+def test_variables_in_no_block_are_in_the_box_of_one_process():
+    """By hand: at most 3/4 of a choice in the simplices; x4, x5, x6 and the two variables of each process at a bound."""
+    simplices, free = 0.75 * -2 + 0.25 * -1 + 0.25 * 1 + 0.75 * -3, -1.0 - 2.0
+    for world in (1, 2):
+        for bound, objective in together(boxes, world, world):
+            assert bound == pytest.approx(simplices + free - 4 * world + 5, abs=1e-6)
+            assert objective == pytest.approx(bound, abs=1e-6)
