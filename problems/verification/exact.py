@@ -27,7 +27,8 @@ from blocklp.errors import MissingDependencyError, ModelError, NonFiniteError, O
 from blocklp.general_solvers.linear_program import Array, LinearProgram, loaded_highs
 from blocklp.general_solvers.solvers import Answer, lp_solver
 from blocklp.problems.verification.network import Network
-from blocklp.problems.verification.operations import Add, Affine, Conv, Input, Linear, Relu, Reorder, Scale, Sparse
+from blocklp.problems.verification.operation_matrices import array_of, sparse_matrix
+from blocklp.problems.verification.operations import Add, Affine, Input, Relu
 
 Algorithm = Literal["simplex", "ipm"]
 
@@ -54,33 +55,6 @@ class Optimum(NamedTuple):
     value: float
     x: Array
     status: str
-
-
-def sparse_matrix(op: Affine) -> sp.csr_array:
-    """Return the linear map of an operation as a sparse matrix ``(results, arguments)`` float64, both in C order."""
-    size, source = math.prod(op.shape), math.prod(op.source)
-    if isinstance(op, Linear):
-        return sp.csr_array(_array(op.weight))
-    if isinstance(op, Scale):
-        return sp.diags_array(_array(op.weight.expand(op.shape)).reshape(-1), format="csr")
-    if isinstance(op, Reorder):
-        columns = np.arange(source).reshape(op.source).transpose(op.axes).reshape(-1)
-        return sp.csr_array((np.ones(size), columns, np.arange(size + 1)), (size, source))
-    if isinstance(op, Sparse):
-        return sp.csr_array((_array(op.weight), (op.rows.cpu().numpy(), op.columns.cpu().numpy())), (size, source))
-    if not isinstance(op, Conv):
-        raise ModelError(f"{op.name}: no sparse matrix for {type(op).__name__}; use Linear, Conv, Scale, Reorder or Sparse")
-    weight, (_, height, width) = _array(op.weight), op.source
-    channels, inner, *kernel = weight.shape
-    # One axis each for output channel, channel within the group, kernel row and column, output row and column.
-    o, i, a, b, r, s = np.ogrid[tuple(slice(n) for n in (channels, inner, *kernel, *op.shape[1:]))]
-    y = r * op.stride[0] + a * op.dilation[0] - op.padding[2]
-    x = s * op.stride[1] + b * op.dilation[1] - op.padding[0]
-    row = (o * op.shape[1] + r) * op.shape[2] + s
-    column = ((o // (channels // op.groups) * inner + i) * height + y) * width + x
-    inside = (y >= 0) & (y < height) & (x >= 0) & (x < width) & (weight != 0)[..., None, None]
-    value, row, column = (np.broadcast_to(part, inside.shape)[inside] for part in (weight[..., None, None], row, column))
-    return sp.csr_array((value, (row, column)), (size, source))
 
 
 class PlanetLP:
@@ -347,7 +321,7 @@ def _state(
             other = found[op.inputs[1]]
             found[at] = matrix + other[0], shift + other[1]
         elif isinstance(op, Affine):
-            linear, own = sparse_matrix(op), np.broadcast_to(_array(op.shift()), (1, *op.shape)).reshape(-1)
+            linear, own = sparse_matrix(op), np.broadcast_to(array_of(op.shift()), (1, *op.shape)).reshape(-1)
             found[at] = linear @ matrix, linear @ shift + own
         else:
             if at not in bounds:
@@ -428,12 +402,8 @@ def _highspy() -> Any:
     return highspy
 
 
-def _array(tensor: Tensor) -> Array:
-    return np.asarray(tensor.detach().cpu().double().numpy())
-
-
 def _flat(given: Tensor | Array, size: int, what: str) -> Array:
-    flat = (_array(given) if isinstance(given, Tensor) else np.asarray(given, dtype=np.float64)).reshape(-1)
+    flat = (array_of(given) if isinstance(given, Tensor) else np.asarray(given, dtype=np.float64)).reshape(-1)
     if len(flat) != size:
         raise ShapeError(f"{what}: {len(flat)} numbers where {size} are needed")
     if not np.isfinite(flat).all():

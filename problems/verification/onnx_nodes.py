@@ -22,7 +22,7 @@ class Node:
     ----------
     operator, name : str
         Its operator and what errors call it.
-    inputs : dict
+    inputs : list
         Arguments by position.
     names : list of str
         The names of the arguments, empty where left out.

@@ -15,6 +15,7 @@ from blocklp.problems.verification import convolutions, piecewise, sparse_maps
 from blocklp.problems.verification.convolutions import Resizing, Window, image
 from blocklp.problems.verification.lowering import Array, Lowering, Value
 from blocklp.problems.verification.onnx_nodes import Node, tensor_of
+from blocklp.problems.verification.operations import SUMMED
 
 Result = Value | Array | list[Value | Array]
 
@@ -117,6 +118,9 @@ def _sum(lowering: Lowering, node: Node) -> Value:
     constants = [value for value in _given(node) if not isinstance(value, Value)]
     values = [value for value in _given(node) if isinstance(value, Value)]
     total = functools.reduce(lambda a, b: lowering.add(a, b, node.name), values)
+    for _ in range(len(values) // SUMMED):
+        # Each is charged as many roundings, so that sums of many are covered in any order.
+        total = lowering.scale(total, 1.0, 0.0, node.name)
     if constants:
         total = lowering.scale(total, 1.0, functools.reduce(torch.add, map(tensor_of, constants)), node.name)
     return lowering.scale(total, 1 / len(node.inputs), 0.0, node.name) if node.operator == "Mean" else total

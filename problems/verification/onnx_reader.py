@@ -306,7 +306,7 @@ class _Reader:
             raise FormatError(f"{self.file}: {where} is malformed ({error}); export the network again") from error
 
     def _evaluation(self, node: onnx.NodeProto) -> Callable[[dict[str, Array]], list[Array]]:
-        """What evaluates a node with arrays in the place of results, and weighs it the first time."""
+        """Return a function that evaluates a node with arrays in the place of results; it weighs the node the first time."""
         weighed = False
 
         def evaluate(given: dict[str, Array]) -> list[Array]:

@@ -352,6 +352,10 @@ class Computed(Sparse):
     """A sparse matrix whose entries an implementation computes in floating point, from coordinates or several constants."""
 
 
+SUMMED = 10
+"""Roundings that an addition is charged in floating point."""
+
+
 def float_error(op: Op, size: Tensor, unit: float) -> Tensor | None:
     """Bound how far the result of an operation in floating point is from the real result for the same arguments.
 
@@ -375,7 +379,8 @@ def float_error(op: Op, size: Tensor, unit: float) -> Tensor | None:
     """
     if not unit or not isinstance(op, (Affine, Add)) or isinstance(op, Reorder) or (isinstance(op, Sparse) and op.moves):
         return None
-    terms = op.terms if isinstance(op, Affine) else 2
+    # The last of several additions stands for a sum of up to as many branches in any order.
+    terms = op.terms if isinstance(op, Affine) else SUMMED
     if isinstance(op, Folded):
         size = size + op.parts
     share = terms * unit / (1 - terms * unit) if terms * unit < 1 else math.inf

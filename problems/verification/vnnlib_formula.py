@@ -15,6 +15,8 @@ import numpy as np
 from blocklp.problems.qpbo.arrays import FloatArray
 from blocklp.problems.verification.properties import Clause, Row, frozen
 
+LARGEST_FLOAT32 = Fraction(float(np.finfo(np.float32).max))
+
 
 class Bound(NamedTuple):
     """``x[key] <= value``, or ``-x[~key] <= value`` if ``key`` is negative, so that both sides are treated alike."""
@@ -204,3 +206,11 @@ def added(left: Linear, right: Linear) -> Linear:
     for key, value in right[0].items():
         terms[key] = terms.get(key, ZERO) + value
     return {key: value for key, value in terms.items() if value}, left[1] + right[1]
+
+
+def nearest_float32(value: Fraction) -> Fraction:
+    """Return the float32 number nearest to a value within their range; of two, the one whose last bit is zero."""
+    near = np.float32(float(value))  # rounded twice, so that a neighbour may be nearer
+    ends = (near, np.nextafter(near, np.float32(-np.inf)), np.nextafter(near, np.float32(np.inf)))
+    finite = [end for end in ends if np.isfinite(end)]
+    return Fraction(float(min(finite, key=lambda end: (abs(Fraction(float(end)) - value), int(end.view(np.uint32)) & 1))))

@@ -34,6 +34,7 @@ from blocklp.problems.files import MAX_BYTES, read_text
 from blocklp.problems.qpbo.readers import instance_name
 from blocklp.problems.verification.properties import Clause, Property, Row
 from blocklp.problems.verification.vnnlib_formula import (
+    LARGEST_FLOAT32,
     ONE,
     ZERO,
     Arrays,
@@ -48,6 +49,7 @@ from blocklp.problems.verification.vnnlib_formula import (
     first_empty,
     first_missing,
     join,
+    nearest_float32,
     scaled,
     tighten,
 )
@@ -61,8 +63,6 @@ CLAUSE = 8192
 DEEPEST_NESTING = 200
 LONGEST_NUMBER = 1000
 """Characters of a number, and a third of the bits of a constant product."""
-
-LARGEST_FLOAT32 = Fraction(float(np.finfo(np.float32).max))
 
 PIECE = 4096
 """Tokens between two looks at the clock."""
@@ -165,14 +165,6 @@ def parse_property(
         raise FormatError(f"{file}: {told}") from None
     element_type = reader.tensors[0].element_type if reader.tensors else "real"
     return Property(clauses, instance_name(file, (".vnnlib",)), element_type, reader.network)
-
-
-def nearest_float32(value: Fraction) -> Fraction:
-    """Return the float32 number nearest to a value within their range; of two, the one whose last bit is zero."""
-    near = np.float32(float(value))  # rounded twice, so that a neighbour may be nearer
-    ends = (near, np.nextafter(near, np.float32(-np.inf)), np.nextafter(near, np.float32(np.inf)))
-    finite = [end for end in ends if np.isfinite(end)]
-    return Fraction(float(min(finite, key=lambda end: (abs(Fraction(float(end)) - value), int(end.view(np.uint32)) & 1))))
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from blocklp.problems.verification import Network, network_bounds
 from blocklp.problems.verification.bounds import STEPS, intervals
 from blocklp.problems.verification.exact import exact_bounds, planet_lp
 from blocklp.problems.verification.network import Builder
-from blocklp.problems.verification.operations import Affine, Conv, Linear
+from blocklp.problems.verification.operations import Affine, Conv, Linear, Sparse
 from blocklp.problems.verification.planet import Planet
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.slopes import MixedDual, SlopeDual
@@ -54,7 +54,7 @@ def mutants(network: Network) -> list[Network]:
     """The network with one bias dropped, one weight's sign flipped, or two axes swapped."""
     found = []
     for at, op in enumerate(network.ops):
-        if isinstance(op, (Linear, Conv)):
+        if isinstance(op, (Linear, Conv, Sparse)):
             flipped = op.weight.clone()
             flipped.view(-1)[flipped.abs().argmax()] *= -1
             changed = [replace(op, weight=flipped)] + [replace(op, bias=torch.zeros_like(op.bias))] * bool(op.bias.any())
@@ -64,7 +64,7 @@ def mutants(network: Network) -> list[Network]:
     return found
 
 
-@pytest.mark.parametrize("network", [dense(0), conv(0), residual(1)], ids=lambda n: n.name)
+@pytest.mark.parametrize("network", [dense(0), conv(0), residual(10)], ids=lambda n: n.name)
 def test_the_samples_catch_every_mutation(network: Network) -> None:
     lower, upper = unit_box(network, 1, 0.05)
     assert all(escaped(mutant, network, lower, upper, "slopes") for mutant in mutants(network))

@@ -8,8 +8,9 @@ import torch
 from scipy.optimize import linprog
 
 from blocklp.errors import MissingDependencyError, ModelError, NonFiniteError, OptionError, ShapeError
-from blocklp.problems.verification.exact import exact_bounds, planet_lp, sparse_matrix
+from blocklp.problems.verification.exact import exact_bounds, planet_lp
 from blocklp.problems.verification.network import Builder
+from blocklp.problems.verification.operation_matrices import sparse_matrix
 from blocklp.problems.verification.operations import Add, Affine, Input, Relu
 
 TOLERANCE = 1e-7
@@ -129,6 +130,7 @@ def test_sparse_matrices_are_the_maps(seed):
     b.scale(0, normal(seed, 4, 1, 1), 3.0)
     b.scale(0, 2.0)
     b.reorder(0, axes=(2, 0, 1), shape=(3, 56))
+    b.sparse(0, (5, 2), (torch.tensor([9, 0, 0, 3]), torch.tensor([0, 167, 5, 5]), normal(seed, 4)), 1.0)
     x = normal(seed + 9, 2, 4, 7, 6)
     for op in b.ops[1:]:
         found = torch.as_tensor(sparse_matrix(op) @ x.flatten(1).T.numpy()).T

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from blocklp.errors import ModelError, OptionError
 from blocklp.problems.verification import Network, Property, Runtime, from_torch, network_bounds, read_onnx, verify
 from blocklp.problems.verification.operations import Add, Input, Linear, Relu
-from blocklp.problems.verification.vnnlib_reader import nearest_float32
+from blocklp.problems.verification.vnnlib_formula import nearest_float32
 
 from ..verification_networks import all_kinds, conv, unit_box
 from .exported_networks import module_of
