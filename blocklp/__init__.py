@@ -12,6 +12,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from blocklp import blocks as blocks
+    from blocklp import campaigns as campaigns
     from blocklp import certify as certify
     from blocklp import declarative as declarative
     from blocklp import distributed as distributed
@@ -95,6 +96,7 @@ else:
         },
         submodules=[
             "blocks",
+            "campaigns",
             "certify",
             "declarative",
             "distributed",

@@ -49,7 +49,7 @@ class DeviceError(BlocklpError, RuntimeError):
 
 
 class ProcessError(BlocklpError, RuntimeError):
-    """There is no group of processes, or one of them failed, stalled, or states something else."""
+    """Processes that work together are not there, failed, stalled, or state something else."""
 
 
 class FormatError(BlocklpError, ValueError):

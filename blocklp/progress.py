@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from blocklp.campaigns.campaign import CampaignEvent
 from blocklp.engine.records import Event
 from blocklp.search.best_first import SearchEvent
 from blocklp.search.best_first import relative_gap as search_gap
@@ -104,6 +105,14 @@ class SearchProgress(LiveLine):
     def __call__(self, event: SearchEvent) -> None:
         """Draw the event, unless another was drawn a moment ago."""
         self.draw(lambda: f"{event} | gap {search_gap(event.incumbent, event.bound):.1e}")
+
+
+class CampaignProgress(LiveLine):
+    """Shows what is done and what runs of a campaign on standard error, as :class:`Progress`."""
+
+    def __call__(self, event: CampaignEvent) -> None:
+        """Draw the event, unless another was drawn a moment ago."""
+        self.draw(lambda: str(event))
 
 
 def describe(event: Event) -> str:

@@ -20,7 +20,7 @@ from blocklp.problems.files import MAX_BYTES
 from blocklp.problems.learnt.cli import register as register_learnt
 from blocklp.problems.lp.cli import register as register_lp
 from blocklp.problems.matching.cli import register as register_matching
-from blocklp.problems.options import Device
+from blocklp.problems.options import Device, Ray, Results, Workers, executor, one_by_one
 from blocklp.problems.process import EXIT_INTERRUPTED, interruptible, main, until
 from blocklp.problems.verification.cli import register
 
@@ -50,7 +50,7 @@ METHODS = (
 )
 """Names of :data:`blocklp.methods.METHODS`, for a help that does not wait for torch."""
 
-OPTIONAL = ("highspy", "gurobipy", "cvxpy", "matplotlib", "dimod", "ortools", "thinqpbo", "numba", "scikit-image", "mtkahypar")
+OPTIONAL = ("highspy", "gurobipy", "cvxpy", "matplotlib", "dimod", "ortools", "thinqpbo", "numba", "scikit-image", "mtkahypar", "ray")
 COMPLEMENTED = "a clique problem, solved as independent sets of the complement graph; pairs are those of the complement"
 
 
@@ -218,6 +218,9 @@ def qpbo(
     dtype: Dtype = Precision.float64,
     format: Annotated[Kind | None, typer.Option(help="Format of the files; by default told by their suffixes.")] = None,
     max_bytes: MaxBytes = MAX_BYTES,
+    results: Results = None,
+    workers: Workers = None,
+    ray: Ray = None,
     tighten: Annotated[bool, typer.Option("--tighten", help="Add violated triangles and cycles: stronger, later.")] = False,
     distributed: Distributed = False,
     branching: Annotated[
@@ -236,6 +239,10 @@ def qpbo(
         raise OptionError("--reference solves the LP of roof duality, --tighten a stronger one; give one of them")
     if tighten and exact:
         raise OptionError("--exact chooses its own bounds; leave out --tighten")
+    if results is not None or (not exact and one_by_one(results, workers, ray)):
+        from blocklp.problems.file_campaigns import run_files
+
+        return run_files(ctx, qpbo, files)
     if distributed and (tighten or exact or len(files) > 1):
         raise OptionError("--distributed bounds one file by roof duality; leave out --tighten, --exact and other files")
     if branching is not None and not exact:
@@ -255,6 +262,9 @@ def qpbo(
         run_distributed(lambda: roof_duality_model(qubos[0]), options, output)
         return
     if exact:
+        from functools import partial
+
+        from blocklp.campaigns import InProcess
         from blocklp.problems.qpbo import solve_qpbo_exactly
 
         rule: Rule | None = None
@@ -263,7 +273,10 @@ def qpbo(
             from blocklp.problems.qpbo import StrongBranching
 
             rule = StrongBranching() if branching == "strong" else LearntBranching.load(branching)
-        run_exact(names, "energy", lambda i, **given: solve_qpbo_exactly(qubos[i], branching=rule, **given), options, output)
+        with executor(workers, ray) as where:
+            # Without workers there are no rounds.
+            search = partial(solve_qpbo_exactly, branching=rule, executor=None if isinstance(where, InProcess) else where)
+            run_exact(names, "energy", lambda i, **given: search(qubos[i], **given), options, output)
         return
     told = None if quiet else tell_round
     run(names, lambda **given: solve_qpbo(qubos, tighten, told, **given), lambda i: roof_duality_model(qubos[i]), options, output)
@@ -283,6 +296,9 @@ def mis(
     dtype: Dtype = Precision.float64,
     format: Annotated[Asked | None, typer.Option(help="What the files ask for; by default told by their suffixes.")] = None,
     max_bytes: MaxBytes = MAX_BYTES,
+    results: Results = None,
+    workers: Workers = None,
+    ray: Ray = None,
     as_json: Json = False,
     plot: Plot = None,
     reference: Against = None,
@@ -291,6 +307,10 @@ def mis(
     """Bound heaviest independent sets of DIMACS graphs, and find sets; of .clq files, heaviest cliques."""
     if exact and blocks is not Cover.cliques:
         raise OptionError("--blocks is about the relaxation; leave it out, or leave --exact out")
+    if one_by_one(results, workers, ray):
+        from blocklp.problems.file_campaigns import run_files
+
+        return run_files(ctx, mis, files)
     deadline = until(time_limit, ctx.obj)
     from blocklp.problems.commands import Options, Output, run, run_exact
     from blocklp.problems.mis import clique_model, read_graph, solve_mis
@@ -327,6 +347,9 @@ def mrf(
     dtype: Dtype = Precision.float64,
     format: Annotated[MrfKind | None, typer.Option(help="Format of the files; by default told by their suffixes.")] = None,
     max_bytes: MaxBytes = MAX_BYTES,
+    results: Results = None,
+    workers: Workers = None,
+    ray: Ray = None,
     log: Annotated[bool | None, typer.Option("--log/--no-log", help="Whether UAI tables are logarithms; by default in .LG.")] = None,
     rounds: Annotated[int, typer.Option(min=0, help="Rounds of tightening: clusters of variables that raise the bound.")] = 0,
     evidence: Annotated[Path | None, typer.Option(metavar="FILE.evid", help="Labels that are given, for all files.")] = None,
@@ -340,6 +363,10 @@ def mrf(
         raise OptionError("--rounds and --blocks are about the relaxation; leave them out, or leave --exact out")
     if rounds and reference is not None:
         raise OptionError("--reference solves the LP without clusters, --rounds a stronger one; give one of them")
+    if one_by_one(results, workers, ray):
+        from blocklp.problems.file_campaigns import run_files
+
+        return run_files(ctx, mrf, files)
     deadline = until(time_limit, ctx.obj)
     from blocklp.problems.commands import Options, Output, run, run_exact, tell_round
     from blocklp.problems.mrf import read_mrf, relax, solve_mrf

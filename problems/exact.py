@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from blocklp.campaigns import Executor
 from blocklp.deadline import Deadline
 from blocklp.kernels import compiled
 from blocklp.search.best_first import SearchEvent, relative_gap
@@ -87,6 +88,8 @@ class Run:
         ``OPTIMAL`` until a part could not be solved.
     detail : str
         What was done without for lack of time.
+    executor : Executor, optional
+        Whose workers expand nodes; by default this process does.
     """
 
     deadline: Deadline
@@ -94,6 +97,7 @@ class Run:
     nodes: int = 0
     status: Status = Status.OPTIMAL
     detail: str = ""
+    executor: Executor | None = None
 
     def over(self) -> bool:
         """Whether to stop, by an interrupt or the deadline."""

@@ -28,6 +28,7 @@ PAGES = [
     "docs/exact.md",
     "docs/learnt.md",
     "docs/gpu.md",
+    "docs/campaigns.md",
 ]
 
 

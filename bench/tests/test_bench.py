@@ -52,6 +52,7 @@ pytestmark = pytest.mark.skipif(
         "learning",
         "device",
         "distributed",
+        "campaigns",
     ],
 )
 def test_a_quick_run_writes_its_table(case: str, tmp_path: Path) -> None:

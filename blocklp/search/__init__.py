@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from blocklp.search.linear_node_bounds import LinearNodeBounds as LinearNodeBounds
     from blocklp.search.linear_node_bounds import StrongBranching as StrongBranching
     from blocklp.search.nodes import NodeBounds as NodeBounds
+    from blocklp.search.over_workers import Sharing as Sharing
+    from blocklp.search.over_workers import branch_and_bound_over as branch_and_bound_over
     from blocklp.search.parameter_ascent import Ascended as Ascended
     from blocklp.search.parameter_ascent import Objective as Objective
     from blocklp.search.parameter_ascent import ascend as ascend
@@ -34,6 +36,7 @@ else:
             ],
             "blocklp.search.linear_node_bounds": ["LinearNodeBounds", "StrongBranching"],
             "blocklp.search.nodes": ["NodeBounds"],
+            "blocklp.search.over_workers": ["Sharing", "branch_and_bound_over"],
             "blocklp.search.parameter_ascent": ["Ascended", "Objective", "ascend"],
             "blocklp.search.solve_exact": ["ExactSolution"],
             "blocklp.search.tightening": ["Budget", "Clusters", "Round", "Tightened"],

@@ -72,12 +72,15 @@ class Expansion:
     unresolved : sequence of Node
         Nodes that can neither be closed nor split, such as a leaf whose exact solution failed.  They are not
         looked at again, and their bounds limit what the search can prove.
+    log : sequence
+        Whatever a proof needs to know of these nodes; a search over workers puts the entries of all in order.
     """
 
     children: Sequence[Node] = ()
     incumbent: float = math.inf
     point: Any = None
     unresolved: Sequence[Node] = ()
+    log: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
@@ -235,9 +238,8 @@ def branch_and_bound(
     deadline = Deadline.of(time_limit)
     if not (batch >= 1 and most >= 1 and memory > 0):
         raise OptionError(f"{batch=}, {max_nodes=}, {memory=}; all must be positive")
-    if not 0 <= tol < math.inf or math.isnan(cutoff):
-        raise OptionError(f"{tol=}, {cutoff=}; tol must be finite and not negative, cutoff not NaN")
-    began, search = time.perf_counter(), _Search(cutoff, tol)
+    check_goal(tol, cutoff)
+    began, search = time.perf_counter(), OpenNodes(cutoff, tol)
     search.add(Expansion(tuple(roots)))
     # An interrupt may lose the nodes of a batch or leave the heap half built.  So the result comes from the
     # last event, whose bound still holds, and from the incumbent, which may be newer.
@@ -257,29 +259,35 @@ def branch_and_bound(
             status = Status.STALLED  # unless the bound is a proof
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
-    incumbent, point = search.best
-    bound = min(event.bound, incumbent)
-    if bound >= search.goal():
-        proof = Status.OPTIMAL if bound >= incumbent - tol else Status.CUTOFF
-        status = Status.INFEASIBLE if bound == math.inf else proof
-    seconds = time.perf_counter() - began
-    frontier = tuple(entry[3] for entry in search.heap)
-    counts = event.nodes, event.open
-    return SearchResult(*counts, bound, incumbent, seconds, point, status, search.unresolved, frontier)
+    return search.result(event, status, time.perf_counter() - began)
 
 
-class _Search:
-    """Open nodes, in a heap of ``(bound, -depth, number, node)``, and what is known of all others."""
+def check_goal(tol: float, cutoff: float) -> None:
+    """Raise an ``OptionError`` unless a tolerance and a cutoff make sense."""
+    if not 0 <= tol < math.inf or math.isnan(cutoff):
+        raise OptionError(f"{tol=}, {cutoff=}; tol must be finite and not negative, cutoff not NaN")
 
-    def __init__(self, cutoff: float, tol: float) -> None:
+
+class OpenNodes:
+    """Open nodes, in a heap of ``(bound, -depth, number, node)``, and what is known of all others.
+
+    Parameters
+    ----------
+    cutoff, tol : float
+        As in :func:`branch_and_bound`.
+    incumbent : float
+        Value of a point that is known elsewhere.
+    """
+
+    def __init__(self, cutoff: float, tol: float, incumbent: float = math.inf) -> None:
         self.cutoff, self.tol = cutoff, tol
         self.heap: list[tuple[float, float, int, Node]] = []
         self.bytes = self.numbered = self.unresolved = 0
         # A pair: an interrupt cannot part the value from its point.
-        self.best: tuple[float, Any] = (math.inf, None)
+        self.best: tuple[float, Any] = (incumbent, None)
         self.bound = -math.inf
-        # The least bound of pruned and unresolved nodes; it may be below the incumbent.
-        self.left = math.inf
+        # The least bounds of pruned and of unresolved nodes; they may be below the incumbent.
+        self.pruned = self.given_up = math.inf
 
     def goal(self) -> float:
         """Return the bound at which nodes are pruned, and the search is over."""
@@ -313,18 +321,54 @@ class _Search:
                 heapq.heappush(self.heap, (float(node.bound), -float(node.depth), self.numbered, node))
                 self.numbered += 1
                 self.bytes += node.bytes
-        self.left = min([self.left, *(float(node.bound) for node in new.unresolved)])
+        self.given_up = min([self.given_up, *(float(node.bound) for node in new.unresolved)])
         self.unresolved += len(new.unresolved)
 
     def _pruned(self, node: Node) -> bool:
         if node.bound < self.goal():
             return False
-        self.left = min(self.left, float(node.bound))
+        self.pruned = min(self.pruned, float(node.bound))
         return True
 
-    def event(self, nodes: int, began: float) -> SearchEvent:
-        """Update the bound and return the numbers of this moment."""
-        least = self.heap[0][0] if self.heap else math.inf
+    def event(self, nodes: int, began: float, away: Sequence[Node] = ()) -> SearchEvent:
+        """Update the bound and return the numbers of this moment.
+
+        Parameters
+        ----------
+        nodes : int
+            Nodes expanded so far.
+        began : float
+            Reading of the clock at the start.
+        away : sequence of Node
+            Open nodes that workers have.
+        """
+        least = min([self.heap[0][0] if self.heap else math.inf, *(float(node.bound) for node in away)])
         # An earlier bound may be higher, and by rounding above the incumbent.
-        self.bound = min(max(self.bound, min(least, self.left)), self.best[0])
-        return SearchEvent(nodes, len(self.heap), self.bound, self.best[0], time.perf_counter() - began)
+        self.bound = min(max(self.bound, min(least, self.pruned, self.given_up)), self.best[0])
+        seconds = time.perf_counter() - began
+        return SearchEvent(nodes, len(self.heap) + len(away), self.bound, self.best[0], seconds)
+
+    def result(
+        self, event: SearchEvent, status: Status, seconds: float, away: Sequence[Node] = ()
+    ) -> SearchResult:
+        """Return the end of a search.
+
+        Parameters
+        ----------
+        event : SearchEvent
+            The last one.
+        status : Status
+            Why it ended, unless the bound is a proof.
+        seconds : float
+            Time since the start.
+        away : sequence of Node
+            Open nodes that workers have not given back.
+        """
+        incumbent, point = self.best
+        bound = min(event.bound, incumbent)
+        if bound >= self.goal():
+            proof = Status.OPTIMAL if bound >= incumbent - self.tol else Status.CUTOFF
+            status = Status.INFEASIBLE if bound == math.inf else proof
+        frontier = (*(entry[3] for entry in self.heap), *away)
+        counts = event.nodes, event.open
+        return SearchResult(*counts, bound, incumbent, seconds, point, status, self.unresolved, frontier)

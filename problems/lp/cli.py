@@ -11,7 +11,9 @@ from typing import Annotated
 
 import typer
 
+from blocklp.errors import OptionError
 from blocklp.problems.files import MAX_BYTES
+from blocklp.problems.options import Ray, Results, Workers, one_by_one
 from blocklp.problems.process import interruptible, until
 
 EXIT_STOPPED = 1
@@ -26,6 +28,9 @@ def register(app: typer.Typer) -> None:
     app.command("structure")(structure_command)
 
 
+Files = Annotated[
+    list[Path], typer.Argument(metavar="FILE...", help="Linear programs: .mps or .lp, compressed or not; several with --results.")
+]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A linear program: .mps or .lp, compressed or not.")]
 MaxBytes = Annotated[int, typer.Option(min=1, metavar="BYTES", help="Most bytes of the file once decompressed.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
@@ -33,15 +38,25 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 
 def lp_command(
     ctx: typer.Context,
-    file: File,
+    files: Files,
     tol: Annotated[float, typer.Option(min=0, help="Relative gap to be certified.")] = 1e-4,
     time_limit: Annotated[float, typer.Option(help="Seconds, reading and start-up too.")] = math.inf,
     presolve: Annotated[bool, typer.Option(help="Whether HiGHS reduces the LP first.")] = True,
     max_bytes: MaxBytes = MAX_BYTES,
     solution: Annotated[bool, typer.Option("--solution", help="Print the values of all variables too.")] = False,
+    results: Results = None,
+    workers: Workers = None,
+    ray: Ray = None,
     as_json: Json = False,
 ) -> None:
     """Solve a linear program of a file (of one with integers, its relaxation) to a certified gap."""
+    if one_by_one(results, workers, ray):
+        from blocklp.problems.file_campaigns import run_files
+
+        return run_files(ctx, lp_command, files)
+    if len(files) > 1:
+        raise OptionError("several files are solved one by one; say by --results where their lines go")
+    (file,) = files
     began = ctx.obj if isinstance(ctx.obj, float) else time.perf_counter()
     deadline = until(time_limit, ctx.obj)
     from blocklp.lp.solve import solve_linear_program

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from blocklp.campaigns import InProcess
 from blocklp.deadline import Deadline
+from blocklp.kernels import compiled
+from blocklp.problems.exact import Run
 from blocklp.problems.qpbo.convexify import EPS, Spins, Underestimator, convexified
-from blocklp.search.best_first import Expansion, Node, SearchEvent, SearchResult, branch_and_bound
+from blocklp.search.best_first import Expansion, Node, SearchResult
+from blocklp.search.over_workers import Sharing, branch_and_bound_over
 
 SpinArray = NDArray[np.int8]
 
@@ -24,8 +26,11 @@ PIECE = 3e7
 """Additions in bounds of nodes between two looks at the clock."""
 SWEEPS = 60
 """Most sweeps of coordinate descent for a bound."""
-TOGETHER = 2
-"""Nodes searched side by side on the threads."""
+ALONE = Sharing(batch=2, parts=1, subtree=1)
+"""Two nodes are searched side by side on the threads of this process."""
+SHARED = Sharing(batch=1, parts=16, subtree=1)
+"""Nodes of a round that are searched by workers: each takes long."""
+KERNELS = "blocklp.problems.qpbo.search_kernels"
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class Subproblem:
 
 
 class ConvexSearch:
-    """Expands nodes: underestimates each anew, then searches below it.
+    """Expands nodes: underestimates each anew, then searches below it.  It is pickled without its compiled loops.
 
     Parameters
     ----------
@@ -69,23 +74,42 @@ class ConvexSearch:
         Different values are at least this far apart, or differ by what does not matter.
     start : numpy.ndarray, shape (n,), int8
         A good labelling by spins.
-    deadline : Deadline
-        When to stop.
-    kernels : module
-        :mod:`blocklp.problems.qpbo.search_kernels`.
     """
 
-    def __init__(self, spins: Spins, step: float, start: SpinArray, deadline: Deadline, kernels: Any) -> None:
-        self.spins, self.step, self.deadline, self.kernels = spins, step, deadline, kernels
-        self.best, self.value = start, evaluate(spins, start)
-        self.bounded = 0
+    def __init__(self, spins: Spins, step: float, start: SpinArray) -> None:
+        self.spins, self.step, self.start, self.budget = spins, step, start, BUDGET
 
     def root(self) -> Node:
         """Return the node of all labellings."""
-        nothing = np.zeros(len(self.best), dtype=np.int8)
+        nothing = np.zeros(len(self.start), dtype=np.int8)
         return Node(-math.inf, 0, Subproblem(nothing, self.spins, nothing))
 
-    def expand(self, nodes: list[Node]) -> Expansion:
+    def expand(self, nodes: list[Node], incumbent: float, deadline: Deadline) -> Expansion:
+        """Bound, search, and return what is left open; the log has the number of nodes bounded.
+
+        Parameters
+        ----------
+        nodes : list of Node
+            Nodes of this search.
+        incumbent : float
+            Value of a labelling that is known.
+        deadline : Deadline
+            When to stop.
+        """
+        return _Call(self, incumbent, deadline).expanded(nodes)
+
+
+class _Call:
+    """Expands some nodes, with the best labelling that is known meanwhile: nothing is left of it for other nodes."""
+
+    def __init__(self, search: ConvexSearch, incumbent: float, deadline: Deadline) -> None:
+        self.spins, self.step, self.budget = search.spins, search.step, search.budget
+        self.deadline, self.bounded = deadline, 0
+        self.best: SpinArray | None = None
+        self.value = incumbent
+        self._offer(search.start)
+
+    def expanded(self, nodes: list[Node]) -> Expansion:
         """Bound, search, and return what is left open."""
         goal = self.value - self.step
         below: list[tuple[Node, Underestimator]] = []
@@ -99,7 +123,8 @@ class ConvexSearch:
             if under.bound <= goal:
                 below.append((node, under))
         children = self._search(below) if below else []
-        return Expansion([*children, *late], self.value, self.best)
+        value = math.inf if self.best is None else self.value
+        return Expansion([*children, *late], value, self.best, log=[self.bounded])
 
     def _search(self, below: list[tuple[Node, Underestimator]]) -> list[Node]:
         r"""Search below nodes by depth-first search; return what it leaves open.
@@ -129,7 +154,9 @@ class ConvexSearch:
             charge[k] = 4 * (SWEEPS + 2) * (n + 4) * EPS * (np.abs(z).sum() + abs(constant[k]))
             bounds[k, 0] = max(node.bound, under.bound)
             points[k, 0, :size] = 0.9 * np.clip(np.nan_to_num(under.correlations[0, 1:]), -1, 1)
-        budget = int(min(BUDGET, WORK / max(n, 1) ** 2))
+        kernels = compiled.wanted(KERNELS)
+        assert kernels is not None
+        budget = int(min(self.budget, WORK / max(n, 1) ** 2))
         best, value = np.zeros((count, n), dtype=np.int8), np.full(count, np.inf)
         opened, bounded = np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         piece = budget if math.isinf(self.deadline.left()) else max(1, int(PIECE / SWEEPS / max(n, 1) ** 2))
@@ -137,7 +164,7 @@ class ConvexSearch:
             limits = self.step, self.value, SWEEPS, min(piece, budget - begin)
             given = (h, g, constant), (true, true_constant), sizes, charge
             stacks, found = (fixed, points, bounds, opened), (best, value, bounded)
-            self.kernels.explore(count, *given, *limits, stacks, found)
+            kernels.explore(count, *given, *limits, stacks, found)
             if self.deadline.over() or not opened.any():
                 break
         self.bounded += int(bounded.sum())
@@ -171,10 +198,8 @@ def _merged(outer: SpinArray, inner: SpinArray) -> SpinArray:
     return whole
 
 
-def search_convex(
-    spins: Spins, step: float, start: SpinArray, deadline: Deadline, kernels: Any, callback: Callable[[SearchEvent], Any] | None
-) -> tuple[SearchResult, SpinArray, int]:
-    """Minimise by branch and bound with convex underestimators.
+def search_convex(spins: Spins, step: float, start: SpinArray, run: Run) -> tuple[SearchResult, SpinArray]:
+    """Minimise by branch and bound with convex underestimators; the compiled loops are there.
 
     Parameters
     ----------
@@ -184,19 +209,27 @@ def search_convex(
         How far apart its values are at least.
     start : ndarray
         ``(n,)`` int8: the first spins.
-    deadline : Deadline
-        When to stop.
-    kernels : module
-        The compiled loops.
-    callback : callable or None
-        Gets the events of the search.
+    run : Run
+        Limits and workers; gets the number of nodes.
 
     Returns
     -------
-    SearchResult, ndarray, int
-        The result of the search, the best spins ``(n,)``, and how many nodes were bounded.
+    SearchResult, ndarray
+        The result of the search, and the best spins ``(n,)``.
     """
-    search = ConvexSearch(spins, step, start, deadline, kernels)
-    root = search.root()
-    result = branch_and_bound([root], search.expand, batch=TOGETHER, tol=0.999 * step, time_limit=deadline, callback=callback)
-    return result, search.best, search.bounded
+    search = ConvexSearch(spins, step, start)
+
+    def count(bounded: int) -> None:
+        run.nodes += bounded
+
+    result = branch_and_bound_over(
+        run.executor or InProcess(),
+        [search.root()],
+        search.expand,
+        sharing=ALONE if run.executor is None else SHARED,
+        tol=0.999 * step,
+        time_limit=run.deadline,
+        callback=run.callback,
+        log=count,
+    )
+    return result, start if result.point is None else result.point

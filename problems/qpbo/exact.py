@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import torch
 
+from blocklp.campaigns import Executor
 from blocklp.certify.exact_arithmetic import rounded_down
 from blocklp.deadline import Deadline
 from blocklp.errors import TimeLimitError
 from blocklp.options import required_hook
 from blocklp.problems.exact import Callback, ExactResult, Run, in_units, search_loops
 from blocklp.problems.integers import Grid, Unit, total_of
-from blocklp.problems.qpbo.convex_search import search_convex
+from blocklp.problems.qpbo.convex_search import KERNELS, search_convex
 from blocklp.problems.qpbo.convexify import Spins
 from blocklp.problems.qpbo.elimination import PER_ENTRY, WIDEST, Order, cheapest_order, minimise_by_elimination
 from blocklp.problems.qpbo.heuristics import one_flip_descent, round_fractional, tabu_search
@@ -53,6 +53,7 @@ def solve_qpbo_exactly(
     time_limit: float | Deadline = math.inf,
     callback: Callback | None = None,
     branching: Rule | None = None,
+    executor: Executor | None = None,
 ) -> ExactResult:
     """Minimise a quadratic pseudo-boolean function, with proof.
 
@@ -68,6 +69,9 @@ def solve_qpbo_exactly(
         Search what reductions leave by bounds of roof duality, and split nodes by this rule: :class:`StrongBranching`,
         or :class:`blocklp.problems.learnt.LearntBranching`.  By default other bounds are
         taken, which are stronger and take longer, and do without a rule.
+    executor : Executor, optional
+        Whose workers expand the nodes of dense functions, and of searches with a rule: :class:`blocklp.campaigns.LocalExecutor`
+        or :class:`blocklp.campaigns.RayExecutor`.  The nodes are the same for any number of workers.
 
     Returns
     -------
@@ -100,7 +104,7 @@ def solve_qpbo_exactly(
     integral = Qubo(whole[: qubo.n], qubo.edges, whole[qubo.n :])
     closing = PER_ANSWER * (qubo.n + len(qubo.edges))
     limit = deadline.within(max(deadline.left() - closing, 1e-9))
-    run = Run(limit, in_units(callback, float(unit.size)))
+    run = Run(limit, in_units(callback, float(unit.size)), executor=executor)
     try:
         labels, below = minimised(integral, Grid.of(whole, unit.near), run, branching)
     except KeyboardInterrupt:
@@ -178,9 +182,8 @@ def _component(qubo: Qubo, grid: Grid, run: Run, branching: Rule | None) -> tupl
         if run.over():
             return labels, bound
         if qubo.n <= LARGEST and len(qubo.edges) > SPARSE * qubo.n:
-            kernels = search_loops("blocklp.problems.qpbo.search_kernels", run)
-            if kernels is not None:
-                return _searched(qubo, grid, run, labels, bound, kernels)
+            if search_loops(KERNELS, run) is not None:
+                return _searched(qubo, grid, run, labels, bound)
         return _tightened(qubo, grid, run, labels, bound)
     except TimeLimitError:
         run.status = Status.TIME_LIMIT
@@ -209,10 +212,9 @@ def _eliminated(qubo: Qubo, order: Order, run: Run, labels: LabelArray, bound: f
     return found, float(qubo.energy(found))
 
 
-def _searched(qubo: Qubo, grid: Grid, run: Run, labels: LabelArray, bound: float, kernels: Any) -> tuple[LabelArray, float]:
+def _searched(qubo: Qubo, grid: Grid, run: Run, labels: LabelArray, bound: float) -> tuple[LabelArray, float]:
     start = (2 * labels - 1).astype(np.int8)
-    result, best, nodes = search_convex(Spins.of(qubo), grid.step, start, run.deadline, kernels, run.callback)
-    run.nodes += nodes
+    result, best = search_convex(Spins.of(qubo), grid.step, start, run)
     labels = ((best + 1) // 2).astype(np.int8)
     energy = float(qubo.energy(labels))
     # Whatever was pruned is better by less than a step: by nothing, or by what does not matter.

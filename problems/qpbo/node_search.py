@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 import blocklp as bl
+from blocklp.campaigns import InProcess
 from blocklp.errors import ShapeError
 from blocklp.problems.exact import Run
 from blocklp.problems.integers import Grid
@@ -21,18 +23,23 @@ from blocklp.problems.qpbo.heuristics import round_fractional
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.presolve import LabelArray
 from blocklp.problems.qpbo.relaxation import roof_duality_model
-from blocklp.search.best_first import Expansion, Node, branch_and_bound
+from blocklp.search.best_first import Expansion, Node
 from blocklp.search.nodes import NodeBounds
+from blocklp.search.over_workers import Sharing, branch_and_bound_over
 from blocklp.status import Status
 
-BATCH, SWEEPS = 16, 16
-"""Nodes that are bounded at once, and their sweeps."""
+SWEEPS = 16
+"""Sweeps of a node."""
 ROOT_TOL, ROOT_PASSES = 1e-5, 1000
 """How far the root's LP is solved."""
 TOGETHER, SIDES = 10_000_000, torch.arange(2, dtype=torch.int8)
 """Copies of all children that strong branching bounds at once, and the two values of a variable."""
 MEMORY = 2e9
 """Bytes of multipliers of open nodes above which the deepest nodes come first."""
+ALONE = Sharing(batch=16, parts=1, subtree=16, memory=MEMORY)
+"""Nodes that are bounded at once."""
+SHARED = Sharing(batch=16, parts=16, subtree=64, memory=MEMORY)
+"""Nodes of a round that workers bound."""
 LEAST = 1e-4
 """What a child gains at least, in parts of the distance to the incumbent: a variable of which one side gains nothing is no worse."""
 
@@ -130,68 +137,103 @@ def search_nodes(qubo: Qubo, labels: LabelArray, grid: Grid, run: Run, rule: Rul
     ndarray, float
         The best labels ``(n,)`` int8, and a bound.
     """
-    search = _Search(qubo, labels, grid, run, rule)
+    search = _Search(qubo, labels, 0.999 * grid.step, rule)
+    bound = -math.inf
     try:
-        found = branch_and_bound(
-            [search.root()],
+        found = branch_and_bound_over(
+            run.executor or InProcess(),
+            [search.root(run.deadline)],
             search.expand,
-            batch=BATCH,
-            tol=0.999 * grid.step,
+            sharing=ALONE if run.executor is None else SHARED,
+            tol=search.margin,
             time_limit=run.deadline,
-            memory=MEMORY,
             callback=run.callback,
         )
+        run.nodes += found.nodes
         status, bound = (Status.OPTIMAL if found.proven else found.status), found.bound
+        labels = labels if found.point is None else found.point
     except KeyboardInterrupt:  # at the root
-        status, bound = Status.INTERRUPTED, -math.inf
+        status = Status.INTERRUPTED
     if run.status is Status.OPTIMAL:
         run.status = status
     # Whatever was dropped is better by less than a step: by nothing, or by what does not matter.
-    return search.labels, grid.raised(min(bound, search.energy - grid.tolerance))
+    return labels, grid.raised(min(bound, float(qubo.energy(labels)) - grid.tolerance))
 
 
 class _Search:
-    """The incumbent, and the relaxation of all nodes."""
+    """Roots and expansions of the tree; it is pickled without the relaxation, which each process lays out itself.
 
-    def __init__(self, qubo: Qubo, labels: LabelArray, grid: Grid, run: Run, rule: Rule) -> None:
-        self.qubo, self.grid, self.run, self.rule = qubo, grid, run, rule
-        self.labels, self.energy = labels, float(qubo.energy(labels))
+    Parameters
+    ----------
+    qubo : Qubo
+        The function.
+    labels : ndarray
+        ``(n,)`` int8: a labelling to begin with.
+    margin : float
+        How far below a labelling a bound leaves none that matters.
+    rule : Rule
+        Chooses the variables to branch on.
+    """
 
-    def goal(self) -> float:
-        """A bound that leaves no labelling that matters."""
-        return self.energy - 0.999 * self.grid.step
+    def __init__(self, qubo: Qubo, labels: LabelArray, margin: float, rule: Rule) -> None:
+        self.qubo, self.margin, self.rule = qubo, margin, rule
+        self.start = labels, float(qubo.energy(labels))
 
-    def offer(self, labels: LabelArray) -> None:
-        """Keep the better labelling."""
-        if (energy := float(self.qubo.energy(labels))) < self.energy:
-            self.labels, self.energy = labels, energy
+    @cached_property
+    def nodes(self) -> bl.Nodes:
+        """The relaxation of all nodes."""
+        return bl.Nodes(roof_duality_model(self.qubo), "y")
 
-    def root(self) -> Node:
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "nodes"}
+
+    def root(self, deadline: bl.Deadline) -> Node:
         """Solve the relaxation, and fix by its reduced costs."""
-        self.nodes = bl.Nodes(roof_duality_model(self.qubo), "y")
-        relaxed = self.nodes.solver.solve(tol=ROOT_TOL, passes=ROOT_PASSES, time_limit=self.run.deadline)
+        relaxed = self.nodes.solver.solve(tol=ROOT_TOL, passes=ROOT_PASSES, time_limit=deadline)
         free = torch.full((1, self.qubo.n), -1, dtype=torch.int8)
-        found = self.nodes.solve(free, relaxed.state, self.goal(), sweeps=0, time_limit=self.run.deadline)
+        found = self.nodes.solve(free, relaxed.state, self.start[1] - self.margin, sweeps=0, time_limit=deadline)
         bound = max(float(found.bound[0]), float(relaxed.safe_bound[0]))
         return _node(bound, 0, found.fixings, found.multipliers)
 
-    def expand(self, nodes: list[Node]) -> Expansion:
-        """Bound nodes, round their points, and split those that are open."""
+    def expand(self, nodes: list[Node], incumbent: float, deadline: bl.Deadline) -> Expansion:
+        """Bound nodes, round their points, and split those that are open.
+
+        Parameters
+        ----------
+        nodes : list of Node
+            The nodes.
+        incumbent : float
+            Value of a labelling that is known.
+        deadline : Deadline
+            When to stop.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            The user interrupted the bounds.
+        ShapeError
+            The rule returned scores of another shape.
+        """
+        labels: LabelArray | None
+        labels, energy = self.start if self.start[1] <= incumbent else (None, incumbent)
         fixings, multipliers = (torch.cat([node.state[k] for node in nodes]) for k in (0, 1))
-        found = self.nodes.solve(fixings, multipliers, self.goal(), sweeps=SWEEPS, time_limit=self.run.deadline)
-        self.run.nodes += len(nodes)
+        found = self.nodes.solve(fixings, multipliers, energy - self.margin, sweeps=SWEEPS, time_limit=deadline)
         if int(Status.INTERRUPTED) in found.status.tolist():
             raise KeyboardInterrupt
         fixings = found.fixings
-        points = torch.where(fixings < 0, found.x, fixings.double())[found.open]
-        if len(points):
-            rounded = round_fractional(self.qubo, points, time_limit=self.run.deadline)
-            self.offer(rounded.y[int(rounded.energy.argmin())].numpy().astype("int8"))
         free = fixings < 0
         branched = found.open & free.any(1)
+        points = torch.where(free, found.x, fixings.double())[found.open]
+        offered = [fixings[k].numpy() for k in (found.open & ~branched).nonzero()[:, 0].tolist()]
+        if len(points):
+            rounded = round_fractional(self.qubo, points, time_limit=deadline)
+            offered.append(rounded.y[int(rounded.energy.argmin())].numpy().astype("int8"))
+        for own in offered:
+            if (value := float(self.qubo.energy(own))) < energy:
+                labels, energy = own, value
         scores = torch.zeros(free.shape, dtype=torch.float64)
-        if bool(branched.any()) and not self.run.over():
-            scores = self.rule.scores(self.qubo, self.nodes, found, self.goal())
+        if bool(branched.any()) and not deadline.over():
+            scores = self.rule.scores(self.qubo, self.nodes, found, energy - self.margin)
             if scores.shape != free.shape:
                 what = f"scores of {free.shape[0]} nodes have shape {tuple(scores.shape)}"
                 raise ShapeError(f"{what}; a branching rule returns one a variable: {tuple(free.shape)}")
@@ -202,15 +244,13 @@ class _Search:
             bound = max(node.bound, float(found.bound[k]))
             if not bool(found.open[k]):
                 children.append(Node(bound, node.depth))
-            elif not bool(branched[k]):  # a labelling
-                self.offer(fixings[k].numpy())
-            else:
+            elif bool(branched[k]):  # what is not is a labelling
                 for value, side in ((0, found.if_zero), (1, found.if_one)):
                     child = fixings[k : k + 1].clone()
                     child[0, columns[k]] = value
                     below = max(bound, float(side[k, columns[k]]))
                     children.append(_node(below, node.depth + 1, child, found.multipliers[k : k + 1]))
-        return Expansion(children, self.energy, self.labels)
+        return Expansion(children, math.inf if labels is None else energy, labels)
 
 
 def _node(bound: float, depth: int, fixings: Tensor, multipliers: Tensor) -> Node:

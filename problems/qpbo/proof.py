@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -227,3 +228,40 @@ def proof_from_json(text: str) -> Branch | Leaf:
     except (ValueError, TypeError, IndexError, OverflowError, RecursionError) as error:
         raise FormatError(f"not a proof: {error}") from error
     return proof
+
+
+def log_line(fixings: tuple[tuple[int, int], ...], found: int | Leaf) -> str:
+    """Return a line of the log of a search: the fixings of a node in their order, and its leaf or the variable that splits it."""
+    item = found if isinstance(found, int) else [list(m) for m in found.multipliers]
+    return json.dumps([[list(pair) for pair in fixings], item])
+
+
+def proof_from_log(lines: Iterable[str]) -> Branch | Leaf:
+    """Put the proof together that the log of a search holds, whose lines may come in any order.
+
+    Raises
+    ------
+    FormatError
+        A line is none of a log, or parts are missing: the search did not end, or the log is not whole.
+    """
+    found: dict[tuple[tuple[int, int], ...], int | Leaf] = {}
+    try:
+        for line in lines:
+            fixings, item = json.loads(line)
+            leaf = item if type(item) is int else Leaf(tuple((float(a), float(b), float(c)) for a, b, c in item))
+            found[tuple((int(v), int(x)) for v, x in fixings)] = leaf
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise FormatError(f"not the log of a proof: {error}") from error
+    built: dict[tuple[tuple[int, int], ...], Branch | Leaf] = {}
+    for fixings in sorted(found, key=len, reverse=True):
+        item = found[fixings]
+        if isinstance(item, Leaf):
+            built[fixings] = item
+            continue
+        try:
+            built[fixings] = Branch(item, *(built.pop((*fixings, (item, value))) for value in (0, 1)))
+        except KeyError as error:
+            raise FormatError(f"the log lacks the part where variables have the values {error}; has the search ended?") from None
+    if list(built) != [()]:
+        raise FormatError("the log lacks the root, or has parts that belong to no other; has the search ended?")
+    return built[()]

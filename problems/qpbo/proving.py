@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
-from blocklp.errors import OptionError
+from blocklp.campaigns import Executor, InProcess
+from blocklp.deadline import Deadline
+from blocklp.errors import OptionError, ProcessError
 from blocklp.problems.qpbo.arrays import FloatArray
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.presolve import LabelArray, fold
-from blocklp.problems.qpbo.proof import Branch, Leaf, Rational
+from blocklp.problems.qpbo.proof import Branch, Leaf, Rational, log_line, proof_from_log
 from blocklp.problems.qpbo.relaxation import roof_duality_model
+from blocklp.search.best_first import Expansion, Node
+from blocklp.search.over_workers import Sharing, branch_and_bound_over
 from blocklp.status import Status
 
 PASSES = 200
 
+SHARING = Sharing(batch=4, parts=16, subtree=16)
 
-def prove_minimum(qubo: Qubo, labels: ArrayLike, max_leaves: int = 2000) -> Branch | Leaf:
+
+def prove_minimum(
+    qubo: Qubo,
+    labels: ArrayLike,
+    max_leaves: int = 2000,
+    *,
+    executor: Executor | None = None,
+    log: Callable[[str], Any] | None = None,
+) -> Branch | Leaf:
     """Build a proof that labels are a minimiser; for small functions, or those that roof duality is nearly tight for.
 
     Parameters
@@ -27,6 +46,11 @@ def prove_minimum(qubo: Qubo, labels: ArrayLike, max_leaves: int = 2000) -> Bran
         A minimiser, as from :func:`blocklp.problems.qpbo.solve_qpbo_exactly`, or the members of a set.
     max_leaves : int
         Leaves at most.
+    executor : Executor, optional
+        Whose workers build it; by default this process does.  The proof is the same for any number of them.
+    log : callable, optional
+        Gets a line of text for every node as soon as it is there; of all lines :func:`blocklp.problems.qpbo.proof.proof_from_log`
+        makes the proof.
 
     Returns
     -------
@@ -43,30 +67,57 @@ def prove_minimum(qubo: Qubo, labels: ArrayLike, max_leaves: int = 2000) -> Bran
     """
     rational = Rational(qubo)
     goal = rational.energy(labels) - rational.spacing
-    size = np.bincount(qubo.edges.ravel(), np.repeat(np.abs(qubo.quadratic), 2), qubo.n) + np.abs(qubo.linear)
-    leaves = 0
-    done: list[Branch | Leaf] = []
-    # Fixings that are to be bounded; a variable comes back when both of its parts are done.
-    work: list[LabelArray | int] = [np.full(qubo.n, -1, dtype=np.int8)]
-    while work:
-        fixed = work.pop()
-        if isinstance(fixed, int):
-            one, zero = done.pop(), done.pop()
-            done.append(Branch(fixed, zero, one))
-            continue
-        leaf, y = _bounded(qubo, fixed)
-        if (fixed >= 0).all() or rational.leaf(fixed.tolist(), leaf) > goal:
-            done.append(leaf)
-            leaves += 1
-            if leaves > max_leaves:
-                raise OptionError(f"the proof needs more than {max_leaves} leaves; raise max_leaves, or prove a smaller instance")
-            continue
-        # The strongest of the undecided variables.
-        variable = int(np.where(fixed < 0, size * (1 + 4 * y * (1 - y)), -1).argmax())
-        zero_fixed, one_fixed = fixed.copy(), fixed.copy()
-        zero_fixed[variable], one_fixed[variable] = 0, 1
-        work += [variable, one_fixed, zero_fixed]
-    return done[0]
+    lines: list[str] = []
+
+    def keep(line: str) -> None:
+        lines.append(line)
+        if log is not None:
+            log(line)
+
+    # Of a tree in which every branch has two parts, one node more than half is a leaf.
+    found = branch_and_bound_over(
+        executor or InProcess(),
+        [Node(-math.inf, 0, ())],
+        _Prover(qubo, goal).expand,
+        sharing=SHARING,
+        max_nodes=2 * max_leaves - 1,
+        log=keep,
+    )
+    if found.status is Status.INTERRUPTED:
+        raise KeyboardInterrupt
+    if found.status is Status.PASS_LIMIT:
+        raise OptionError(f"the proof needs more than {max_leaves} leaves; raise max_leaves, or prove a smaller instance")
+    if found.unresolved:
+        raise ProcessError("the processes that should have proved a part of the labellings ended; give them more memory")
+    return proof_from_log(lines)
+
+
+@dataclass(frozen=True)
+class _Prover:
+    """Bounds the parts of the labellings that fixings state, in order; every one is a leaf above the goal, or split."""
+
+    qubo: Qubo
+    goal: Fraction
+
+    def expand(self, nodes: list[Node], incumbent: float, deadline: Deadline) -> Expansion:
+        """Return the halves of the nodes that are split, and a line of the log for each node."""
+        del incumbent, deadline  # a part that is not reached is given back by whoever asks
+        qubo, rational = self.qubo, Rational(self.qubo)
+        size = np.bincount(qubo.edges.ravel(), np.repeat(np.abs(qubo.quadratic), 2), qubo.n) + np.abs(qubo.linear)
+        children, lines = [], []
+        for node in nodes:
+            fixed = np.full(qubo.n, -1, dtype=np.int8)
+            for variable, value in node.state:
+                fixed[variable] = value
+            leaf, y = _bounded(qubo, fixed)
+            if (fixed >= 0).all() or rational.leaf(fixed.tolist(), leaf) > self.goal:
+                lines.append(log_line(node.state, leaf))
+                continue
+            # The strongest of the undecided variables.
+            variable = int(np.where(fixed < 0, size * (1 + 4 * y * (1 - y)), -1).argmax())
+            lines.append(log_line(node.state, variable))
+            children += [Node(-math.inf, node.depth + 1, (*node.state, (variable, value))) for value in (0, 1)]
+        return Expansion(children, log=lines)
 
 
 def _bounded(qubo: Qubo, fixed: LabelArray) -> tuple[Leaf, FloatArray]:

@@ -1,4 +1,4 @@
-"""Many instances in one process, recorded row by row so that a run can be taken up again.
+"""Many instances, in this process or over many, recorded row by row so that a run can be taken up again.
 
 Instances are those of VNN-COMP: a csv file of rows ``onnx,vnnlib,timeout``, paths relative to it.  A row of results is
 appended and flushed when its instance is done; rows that are there already are not run again.
@@ -9,22 +9,22 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from blocklp.campaigns import CampaignEvent, Executor, Records, Shared, Task, completed, hard_limit
 from blocklp.deadline import Deadline
 from blocklp.errors import BlocklpError, FormatError
 from blocklp.problems.files import MAX_BYTES, read_text
 from blocklp.problems.report import print_table
-from blocklp.problems.verification.answers import Answer, How, Networks, Watch, answer, try_folder
+from blocklp.problems.verification.answers import How, Networks, Watch, answer, try_folder
 
 COLUMNS = ("onnx", "vnnlib", "status", "seconds", "nodes", "bound", "load_seconds", "witness")
 DECIDED = ("sat", "unsat")
@@ -93,22 +93,17 @@ def read_instances(path: Path, max_bytes: int = MAX_BYTES) -> list[Instance]:
     return instances
 
 
-def read_results(path: Path, max_bytes: int = MAX_BYTES) -> list[Result]:
-    """Read results as far as they go; a last row without its end, left by a run that was killed, is cut off the file.
+def results_of(text: str, path: Path) -> list[Result]:
+    """Make results of the text of a file.
 
     Raises
     ------
     FormatError
         The file has other columns or a damaged row.
     """
-    if not path.is_file() or not (text := read_text(path, max_bytes=max_bytes)):
-        return []
-    whole = text[: text.rfind("\n") + 1]
-    heading, *rows = _parsed(path, whole) or [[]]
-    if whole and tuple(heading) != COLUMNS:
+    heading, *rows = _parsed(path, text) or [[]]
+    if text and tuple(heading) != COLUMNS:
         raise FormatError(f"{path}: its columns are {','.join(heading)!r}, not those of results; name another file")
-    if len(whole) < len(text):
-        path.write_text(whole, encoding="utf-8", newline="")
     try:
         return [_result(*row) for row in rows if row]
     except (ValueError, TypeError):
@@ -166,7 +161,16 @@ class Run:
     problem: str = ""
 
 
-def run_instances(instances: Path, results: Path, how: How, watch: Watch, told: Callable[[Result], None] = lambda row: None) -> Run:
+def run_instances(
+    instances: Path,
+    results: Path,
+    how: How,
+    executor: Executor,
+    told: Callable[[Result], None] = lambda row: None,
+    *,
+    watch: Watch | None = None,
+    callback: Callable[[CampaignEvent], Any] | None = None,
+) -> Run:
     """Answer all instances that have no row yet.
 
     Parameters
@@ -176,76 +180,122 @@ def run_instances(instances: Path, results: Path, how: How, watch: Watch, told: 
         the first instance, and a verdict is told before it is written.
     how : How
         Its timeout caps that of each row.
-    watch : Watch
-        Shows the progress.
+    executor : Executor
+        Where instances are answered.
     told : callable
         Gets every new row.
+    watch : Watch, optional
+        Shows the progress of an instance that is answered in this process.
+    callback : callable, optional
+        Gets the progress of all.
 
     Raises
     ------
     FormatError, OSError
         A file cannot be read, or a place cannot be written to.
+    ProcessError
+        Another process writes to the results.
     """
     wanted = read_instances(instances, how.max_bytes)
-    done = {row.key: row for row in read_results(results, how.max_bytes)}
-    networks, problem = Networks(), ""
     try_folder(_folder(results))
-    new = not results.is_file() or not results.stat().st_size
-    with _appending(results) as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        if new:
-            writer.writerow(COLUMNS)
-            stream.flush()
+    problem, interrupted = "", False
+    with Records(results, lambda text: results_of(text, results)) as records:
+        done = {row.key: row for row in records.found}
+        if records.new:
+            records.append(_line(COLUMNS))
+        tasks = _tasks(wanted, done, instances.parent, how, executor, watch)
         try:
-            for number, instance in enumerate(wanted, 1):
-                if instance.key in done:
-                    continue
-                row, found = _run(instance, instances.parent, how, networks, watch, f"{number}/{len(wanted)}")
-                if row is None:
-                    return Run(_in_order(wanted, done), interrupted=True)
+            for outcome in completed(executor, tasks, total=len(tasks), callback=callback):
+                row, witness = outcome.value or (_failed(outcome.key, outcome.error, outcome.seconds), "")
                 done[row.key] = row
                 told(row)
                 if row.status == "sat":
                     try:
-                        row = done[row.key] = replace(row, witness=_witness(found, results, instance))
+                        row = done[row.key] = replace(row, witness=_write_witness(witness, results, row))
                     except OSError as error:
                         problem = f"{error.filename or results}: {error.strerror}"
-                writer.writerow(row.cells())
-                stream.flush()
+                records.append(_line(row.cells()))
         except KeyboardInterrupt:
-            return Run(_in_order(wanted, done), interrupted=True)
+            interrupted = True
         except OSError as error:
             problem = f"{error.filename or results}: {error.strerror}"
-            with suppress(OSError):
-                stream.close()  # what was not written would be tried again
-    return Run(_in_order(wanted, done), problem=problem)
+    return Run(_in_order(wanted, done), interrupted, problem)
 
 
-def _appending(path: Path) -> TextIO:
-    return path.open("a", newline="", encoding="utf-8")
+def _tasks(
+    wanted: Sequence[Instance], done: Collection[tuple[str, str]], folder: Path, how: How, executor: Executor, watch: Watch | None
+) -> list[Task]:
+    """Return the tasks of instances without a row; a network is shared once by all of its instances."""
+    networks, files = executor.share(Networks()), dict[Path, Shared]()
+    tasks = {}
+    for number, instance in enumerate(wanted, 1):
+        if instance.key in done or instance.key in tasks:
+            continue
+        given = replace(how, timeout=min(instance.timeout, how.timeout))
+        for file in (own := [_file(folder, name) for name in instance.key]):
+            if file not in files:
+                files[file] = executor.share_file(file)
+        title = f"{number}/{len(wanted)} {Path(instance.onnx).stem} {Path(instance.vnnlib).stem}"
+        arguments = instance.key, tuple(files[file] for file in own), given, networks, watch, title
+        tasks[instance.key] = Task(instance.key, answered, arguments, title, limit=hard_limit(given.timeout))
+    return list(tasks.values())
+
+
+def answered(
+    key: tuple[str, str], files: tuple[Shared, Shared], how: How, networks: Shared, watch: Watch | None, title: str
+) -> tuple[Result, str]:
+    """Answer one instance; return its row and, for sat, the text of its counterexample.
+
+    Parameters
+    ----------
+    key : tuple of str
+        The names of the instance.
+    files : tuple of Shared
+        Its network and its property.
+    how : How
+        How to answer, with the time for it.
+    networks : Shared
+        Those that this process has read.
+    watch : Watch, optional
+        Shows the progress.
+    title : str
+        For that.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        The user ended it.
+    """
+    deadline = Deadline(how.timeout)
+    if watch is not None:
+        watch.begin(title, deadline)
+    try:
+        network, query = (file.get() for file in files)
+        found = answer(query, [str(network)], how, networks.get(), deadline, watch)
+    except Exception as error:  # Whatever it is, the other instances can do without it.
+        return _failed(key, error, deadline.elapsed()), ""
+    if found.interrupted:
+        raise KeyboardInterrupt
+    verdict = found.verdict
+    row = Result(*key, verdict.status, found.seconds, verdict.nodes, verdict.bound, found.load_seconds)
+    return row, found.competition() if verdict.status == "sat" else ""
+
+
+def _failed(key: tuple[str, str], error: Exception | None, seconds: float) -> Result:
+    said = " ".join(str(error).split())
+    said = said if isinstance(error, BlocklpError | OSError) else f"{type(error).__name__} {said}".strip()
+    return Result(*key, f"error: {said}", seconds)
+
+
+def _line(cells: Sequence[str]) -> str:
+    """Return a row as a line without its end."""
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="").writerow(cells)
+    return stream.getvalue()
 
 
 def _in_order(wanted: Sequence[Instance], done: dict[tuple[str, str], Result]) -> list[Result]:
     return [done[key] for key in dict.fromkeys(instance.key for instance in wanted) if key in done]
-
-
-def _run(
-    instance: Instance, folder: Path, how: How, networks: Networks, watch: Watch, title: str
-) -> tuple[Result | None, Answer | None]:
-    """Answer one instance; no row if the user ends it, no answer if it is an error."""
-    given = replace(how, timeout=min(instance.timeout, how.timeout))
-    deadline = Deadline(given.timeout)
-    watch.begin(f"{title} {Path(instance.onnx).stem} {Path(instance.vnnlib).stem}", deadline)
-    try:
-        found = answer(_file(folder, instance.vnnlib), [str(_file(folder, instance.onnx))], given, networks, deadline, watch)
-    except Exception as error:  # Whatever it is, the other instances can do without it.
-        said = " ".join(str(error).split())
-        said = said if isinstance(error, BlocklpError | OSError) else f"{type(error).__name__} {said}".strip()
-        return Result(*instance.key, f"error: {said}", deadline.elapsed()), None
-    if found.interrupted:
-        return None, found
-    verdict = found.verdict
-    return Result(*instance.key, verdict.status, found.seconds, verdict.nodes, verdict.bound, found.load_seconds), found
 
 
 def _file(folder: Path, name: str) -> Path:
@@ -260,12 +310,11 @@ def _folder(results: Path) -> Path:
     return results.parent / f"{results.stem}-witnesses"
 
 
-def _witness(found: Answer | None, results: Path, instance: Instance) -> str:
-    """Write the counterexample; return its path relative to the results."""
-    assert found is not None
-    file = _folder(results) / f"{Path(instance.onnx).stem}-{Path(instance.vnnlib).stem}.txt"
+def _write_witness(text: str, results: Path, row: Result) -> str:
+    """Write a counterexample; return its path relative to the results."""
+    file = _folder(results) / f"{Path(row.onnx).stem}-{Path(row.vnnlib).stem}.txt"
     file.parent.mkdir(exist_ok=True)
-    file.write_text(found.competition())
+    file.write_text(text)
     return str(file.relative_to(results.parent))
 
 

@@ -23,10 +23,11 @@ from rich.text import Text
 from blocklp.deadline import Deadline
 from blocklp.errors import BlocklpError, FormatError, OptionError
 from blocklp.problems.files import MAX_BYTES
-from blocklp.problems.options import Device
+from blocklp.problems.options import Device, Ray, Workers, executor
 from blocklp.problems.process import EXIT_INTERRUPTED, interruptible, leaving, until
 
 if TYPE_CHECKING:
+    from blocklp.campaigns import Executor
     from blocklp.problems.verification.answers import How
 
 MaxBytes = Annotated[int, typer.Option(min=1, help="Most bytes of a file, decompressed, and of what is made of it.")]
@@ -88,8 +89,12 @@ def verify_command(
     ] = None,
     results: Annotated[Path | None, typer.Option(metavar="OUT.csv", help="Where their rows go; those there are kept.")] = None,
     expected: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="Known results to compare with.")] = None,
+    workers: Workers = None,
+    ray: Ray = None,
     max_bytes: MaxBytes = MAX_BYTES,
-    threads: Annotated[int | None, typer.Option(min=1, max=4096, help="Threads; by default what torch takes.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=4096, help="Threads, of each of the workers; by default what torch takes.")
+    ] = None,
     device: Device = "cpu",
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress and no notes on standard error.")] = False,
 ) -> None:
@@ -112,6 +117,8 @@ def verify_command(
         raise typer.BadParameter("give either a query or --instances", param_hint="QUERY")
     if (results is None) != (instances is None) or (expected is not None and instances is None):
         raise typer.BadParameter("--instances and --results go together, and --expected with them", param_hint="--instances")
+    if instances is None and (workers is not None or ray is not None):
+        raise typer.BadParameter("--workers and --ray are for --instances", param_hint="--workers")
     if instances is not None and (network or assignments or result_file):
         raise typer.BadParameter("the file names networks, and places for counterexamples", param_hint="--instances")
     deadline = until(timeout, ctx.obj)
@@ -130,7 +137,8 @@ def verify_command(
         with interruptible():
             if query is None:
                 assert instances is not None and results is not None
-                code = _run_instances(instances, results, expected, how, output, errors)
+                with executor(workers, ray, threads) as where:
+                    code = _run_instances(instances, results, expected, how, where, output, errors)
             else:
                 code = _run_query(query, network or [], how, deadline, output, errors)
     except KeyboardInterrupt:
@@ -221,8 +229,11 @@ def _run_query(query: Path, given: Sequence[str], how: How, deadline: Deadline, 
     return {"sat": 0, "unsat": 0, "timed-out": EXIT_TIMED_OUT}.get(status, EXIT_UNKNOWN)
 
 
-def _run_instances(instances: Path, results: Path, expected: Path | None, how: How, output: Output, errors: Console) -> int:
+def _run_instances(
+    instances: Path, results: Path, expected: Path | None, how: How, executor: Executor, output: Output, errors: Console
+) -> int:
     """Answer many queries; return the worst code."""
+    from blocklp.campaigns import InProcess
     from blocklp.problems.verification.answers import Watch
     from blocklp.problems.verification.batch import Result, read_expected, run_instances, score, show_score
     from blocklp.problems.verification.bounds_report import finite
@@ -233,8 +244,14 @@ def _run_instances(instances: Path, results: Path, expected: Path | None, how: H
         if not output.quiet:
             errors.print(Text(f"{row.onnx} {row.vnnlib}: {row.status}, {row.seconds:.2f} s"))
 
-    with Watch(output.quiet) as watch:
-        run = run_instances(instances, results, how, watch, told)
+    if isinstance(executor, InProcess):
+        with Watch(output.quiet) as watch:
+            run = run_instances(instances, results, how, executor, told, watch=watch)
+    else:
+        from blocklp.progress import CampaignProgress
+
+        with nullcontext() if output.quiet else CampaignProgress() as progress:
+            run = run_instances(instances, results, how, executor, told, callback=progress)
     rows = run.rows
     total = score(rows, known)
     if output.as_json:

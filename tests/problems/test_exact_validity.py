@@ -242,7 +242,7 @@ def interrupt(monkeypatch, owner, name, after):
     [
         *((qpbo_module, name) for name in ("presolve", "_descended", "cheapest_order", "tabu_search", "solve_qpbo", "fold")),
         *((qpbo_module, name) for name in ("minimise_by_elimination", "search_convex")),
-        *((convex_search, name) for name in ("convexified", "branch_and_bound")),
+        *((convex_search, name) for name in ("convexified", "branch_and_bound_over")),
         (Spins, "of"),
     ],
 )

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import Future
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from pathlib import Path
@@ -21,9 +22,12 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import blocklp as bl
+from blocklp.campaigns import InProcess
+from blocklp.errors import ProcessError
 from blocklp.problems import cli
 from blocklp.problems.files import MAX_BYTES
 from blocklp.problems.verification import answers, batch, images
+from blocklp.problems.verification import cli as verification_cli
 from blocklp.problems.verification.onnx_files import Runtime
 from blocklp.problems.verification.onnx_operators import OPERATORS
 from blocklp.problems.verification.onnx_reader import load_onnx, read_onnx
@@ -261,6 +265,8 @@ def test_a_bug_says_unknown_and_shows_its_trace(net, write, monkeypatch):
         ("a.vnnlib", "--timeout", "nan"),
         ("a.vnnlib", "--instances", "i.csv", "--results", "o.csv"),
         ("--instances", "i.csv"),
+        ("a.vnnlib", "--workers", "2"),
+        ("a.vnnlib", "--ray", "auto"),
         ("a.vnnlib", "--results", "o.csv"),
         ("a.vnnlib", "--expected", "e.csv"),
         ("--instances", "i.csv", "--results", "o.csv", "--network", "n.onnx"),
@@ -363,12 +369,11 @@ def test_a_verdict_is_printed_before_it_is_written(net, write, tmp_path, monkeyp
     result = run("verify", "--instances", listed, "--results", tmp_path / "out.csv", code=2)
     assert result.stderr == "error: No space left on device\n" and result.stdout == ""  # before the first instance
 
-    class Filling(io.StringIO):
-        def flush(self):
-            if "sat" in self.getvalue():
-                raise OSError(28, "No space left on device")
+    def filling(self, line):
+        if "sat" in line:
+            raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(batch, "_appending", lambda path: Filling())
+    monkeypatch.setattr(batch.Records, "append", filling)
     result = run("verify", "--instances", listed, "--results", tmp_path / "other.csv", "--json", code=2)
     assert "a.vnnlib: sat" in result.stderr and "other.csv: No space left" in result.stderr and "Traceback" not in result.stderr
     assert [entry["status"] for entry in json.loads(result.stdout)] == ["sat"]
@@ -378,7 +383,7 @@ def test_a_verdict_outlives_its_witness(net, write, tmp_path, monkeypatch):
     def full(*given):
         raise OSError(28, "No space left on device", "witness.txt")
 
-    monkeypatch.setattr(batch, "_witness", full)
+    monkeypatch.setattr(batch, "_write_witness", full)
     write("a.vnnlib", BROKEN)
     write("b.vnnlib", HOLDS)
     listed = write("i.csv", "net.onnx,a.vnnlib,60\nnet.onnx,b.vnnlib,60\n")
@@ -559,6 +564,30 @@ def test_a_run_is_taken_up_again(instances, tmp_path, monkeypatch):
     run("verify", "--instances", instances, "--results", out, "--quiet", code=2)
     assert done == ["broken.vnnlib", "holds.vnnlib", "broken.vnnlib"]
     assert [row["status"][:5] for row in table(out)] == ["unsat", "sat", "error", "timed"]
+
+
+def test_workers_say_the_same(instances, tmp_path):
+    out, other = tmp_path / "out.csv", tmp_path / "other.csv"
+    run("verify", "--instances", instances, "--results", out, "--quiet", code=2)
+    shown = run("verify", "--instances", instances, "--results", other, "--workers", "1", "--threads", "1", code=2)
+    alone, together = (
+        {(row["onnx"], row["vnnlib"]): (row["status"], row["bound"], row["witness"].rpartition("/")[2]) for row in table(file)}
+        for file in (out, other)
+    )
+    assert together == alone and len(shown.stderr.splitlines()) == len(table(other)) == 4
+    assert (tmp_path / "other-witnesses" / "net-broken.txt").read_text().startswith("sat")
+
+
+def test_a_process_that_ends_is_an_error_of_its_instance(instances, tmp_path, monkeypatch):
+    class Ended(InProcess):
+        def submit(self, function, /, *arguments):
+            answer = Future()
+            answer.set_exception(ProcessError("the process of the task was ended by SIGSEGV"))
+            return answer
+
+    monkeypatch.setattr(verification_cli, "executor", lambda *given: Ended())
+    run("verify", "--instances", instances, "--results", tmp_path / "out.csv", "--quiet", code=2)
+    assert {row["status"] for row in table(tmp_path / "out.csv")} == {"error: the process of the task was ended by SIGSEGV"}
 
 
 def test_an_interrupt_keeps_finished_rows(instances, tmp_path, monkeypatch):

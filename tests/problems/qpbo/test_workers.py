@@ -1,0 +1,71 @@
+"""Exact searches and proofs over workers: the nodes, minima and proofs of one process."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from blocklp.campaigns import InProcess, LocalExecutor
+from blocklp.errors import FormatError
+from blocklp.problems import cli
+from blocklp.problems.qpbo import Qubo, StrongBranching, convex_search, solve_qpbo_exactly
+from blocklp.problems.qpbo import exact as exact_module
+from blocklp.problems.qpbo.proof import check_proof, proof_from_log
+from blocklp.problems.qpbo.proving import prove_minimum
+
+pytest.importorskip("numba", reason="dense functions are searched by compiled loops")
+
+
+def frustrated(seed, n):
+    rng = np.random.default_rng(seed)
+    pairs = np.array([(i, j) for i in range(n) for j in range(i) if rng.random() < 0.9])
+    return Qubo.from_terms(rng.integers(-30, 31, n), pairs, rng.integers(-50, 51, len(pairs)))
+
+
+def least(qubo):
+    return min(float(energy) for energy in qubo.energy(np.array(list(itertools.product((0, 1), repeat=qubo.n)))))
+
+
+def test_processes_search_the_same_nodes(monkeypatch):
+    # So that there is something to search, in small pieces.
+    monkeypatch.setattr(convex_search, "BUDGET", 3)
+    monkeypatch.setattr(exact_module, "EASY", 0)
+    monkeypatch.setattr(exact_module, "AFFORDABLE", 0)
+    monkeypatch.setattr(exact_module, "_incumbent", lambda part, labels, deadline: np.zeros(part.n, dtype=np.int8))
+    small, lines, proofs = frustrated(3, 9), {}, []
+    with LocalExecutor(1, threads=1) as there:
+        for qubo, rule in ((frustrated(1, 16), None), (small, StrongBranching())):
+            best = least(qubo)
+            found = [solve_qpbo_exactly(qubo, branching=rule, executor=where) for where in (InProcess(), there)]
+            assert [(f.energy, f.bound, f.proven) for f in found] == [(best, best, True)] * 2
+            assert found[0].nodes == found[1].nodes > 1 and found[0].labels.equal(found[1].labels)
+        for name, where in (("here", InProcess()), ("there", there)):
+            lines[name] = []
+            proofs.append(prove_minimum(small, found[0].labels, executor=where, log=lines[name].append))
+    assert proofs[0] == proofs[1] and lines["here"] == lines["there"] and len(lines["here"]) > 1
+    verdict = check_proof(small, found[0].labels, proof_from_log(reversed(lines["there"])))
+    assert verdict.optimal and float(verdict.energy) == least(small)
+    assert verdict.leaves == (len(lines["there"]) + 1) / 2
+
+
+def test_a_log_with_a_part_missing_is_no_proof():
+    qubo = frustrated(3, 10)
+    lines = []
+    prove_minimum(qubo, solve_qpbo_exactly(qubo).labels, log=lines.append)
+    assert len(lines) > 1
+    for k in range(len(lines)):
+        with pytest.raises(FormatError, match="ended"):
+            proof_from_log(lines[:k] + lines[k + 1 :])
+    for line in ("{}", "[1]", '[[[0, 0]], "a"]', "nothing"):
+        with pytest.raises(FormatError, match="not the log"):
+            proof_from_log([line])
+
+
+def test_the_command_takes_workers_for_one_tree(tmp_path):
+    (tmp_path / "a.sparse").write_text("3 4\n1 1 -3\n2 2 1\n3 3 -2\n1 2 1\n")
+    shown = CliRunner().invoke(cli.app, ["qpbo", str(tmp_path / "a.sparse"), "--exact", "--workers", "1", "--json"])
+    assert shown.exit_code == 0, shown.output
+    [entry] = json.loads(shown.stdout)
+    assert entry["proven"] and entry["energy"] == -5
