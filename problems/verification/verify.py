@@ -19,12 +19,12 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.errors import OptionError, ShapeError, TimeLimitError
 from blocklp.problems.verification.attack import confirm, find_counterexample, float32_box
-from blocklp.problems.verification.bounds import Tightener
 from blocklp.problems.verification.input_splits import InputSplits
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operations import Conv
 from blocklp.problems.verification.properties import Clause, Property
 from blocklp.problems.verification.relu_splits import ReluSplits
+from blocklp.problems.verification.tightener import Tightener
 from blocklp.search.best_first import Expansion, Node, SearchEvent, SearchResult, branch_and_bound
 from blocklp.status import Status
 
@@ -282,7 +282,8 @@ class _Run:
         """Bound all layers of a region of a box, and the rows of some clauses."""
         with self._phase(phase):
             clauses = [self.prop.clauses[n] for n in group]
-            tightener = Tightener(self.network, *self._box(clauses[0]), steps, deadline=self.deadline, output=False, signs=signs)
+            lower, upper = (end[None] for end in self._box(clauses[0]))
+            tightener = Tightener(self.network, lower, upper, steps, deadline=self.deadline, output=False, signs=signs)
             tightener.run()
             if tightener.empty:
                 return _Root(None, [], group)
