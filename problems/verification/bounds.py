@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, OptionError, ShapeError
 from blocklp.general_solvers.solvers import lp_solver
 from blocklp.problems.verification.network import Network
-from blocklp.problems.verification.relaxation import Relaxation, picked
+from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.tightener import ENGINE, LayerBounds, Tightener
 
 
@@ -57,13 +57,6 @@ class NetworkBounds:
     def unstable(self) -> int:
         """Neurons of unknown sign."""
         return sum(layer.unstable for layer in self.layers[:-1])
-
-    def box(self, number: int) -> NetworkBounds:
-        """Return the bounds of one of several boxes."""
-        row = torch.tensor([number], device=self.relaxation.lower.device)
-        layers = tuple(layer.box(number) for layer in self.layers)
-        signs = {relu: picked(sign, row) for relu, sign in self.signs.items()}
-        return replace(self, layers=layers, relaxation=self.relaxation.select(row), signs=signs)
 
 
 STEPS = {"interval": 0, "crown": 1, "alpha-crown": 100, "slopes": 20, "exact": 1} | dict.fromkeys(ENGINE, 100)

@@ -269,10 +269,8 @@ class Tightener:
         both, boxes = neurons.repeat(2), boxes.repeat(2)
         if sizes is None:
             cost = exact.lower.new_zeros(len(both), *self.network.ops[node].shape)
-            index, signs = (
-                both,
-                {r: picked(self.signs[r], boxes).expand(len(both), *exact.network.ops[r].shape) for r in relus if r in self.signs},
-            )
+            fixed = {r: picked(self.signs[r], boxes) for r in relus if r in self.signs}
+            index, signs = both, {r: sign.expand(len(both), *sign.shape[1:]) for r, sign in fixed.items()}
             exact = exact.select(boxes)
         else:
             exact, index, signs = windowed(exact, node, boxes, both, sizes, self.signs)
