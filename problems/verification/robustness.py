@@ -207,11 +207,11 @@ class _Batch:
     timeout: float
     runtime: Runtime
     attacked: dict[int, NDArray[np.float32]] = field(default_factory=dict)
+    properties: dict[int, Property] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.began = time.perf_counter()
         self.deadline = Deadline(self.timeout * len(self.labels))
-        self.properties = {}
         self.predicted = self.network(self.points).argmax(1)
         self.margins = self.lower.new_full((len(self.labels), self.network.outputs), -torch.inf)
         self.margins.scatter_(1, self.labels[:, None], torch.inf)
