@@ -174,8 +174,12 @@ def robust_accuracy(
         raise ModelError("images holds numbers outside of [0, 1]; give pixels before mean and std are applied")
     if not (np.isfinite(radius).all() and (radius >= 0).all()):
         raise OptionError(f"eps is {eps}; give finite numbers of at least 0")
-    if radius.ndim and np.broadcast_shapes(radius.shape, network.input_shape) != network.input_shape:
-        raise ShapeError(f"eps has shape {radius.shape}; give a number, or an array that goes with inputs {network.input_shape}")
+    try:
+        np.broadcast_to(radius, network.input_shape)
+    except ValueError:
+        raise ShapeError(
+            f"eps has shape {radius.shape}; give a number, or an array that goes with inputs {network.input_shape}"
+        ) from None
     boxes = [image_box(Image(own.astype(np.float64)), network.input_shape, radius, mean, std, "pixel") for own in pixels]
     lower, upper, points = (torch.stack(ends).to(network.device) for ends in zip(*boxes, strict=True))
     replay = runtime_of(network) if runtime is None else runtime

@@ -115,6 +115,7 @@ def test_what_does_not_fit_is_refused() -> None:
         network_bounds(NETWORK, IMAGES, IMAGES, method="prox")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the legacy exporter is the quick one
 def test_the_command_goes_on_where_it_ended(tmp_path: Path, found: RobustAccuracy, monkeypatch: pytest.MonkeyPatch) -> None:
     model, table, out = tmp_path / "digits.onnx", tmp_path / "digits.csv", tmp_path / "out.jsonl"
     torch.onnx.export(digits.module(), (torch.zeros(1, 1, 8, 8),), str(model), dynamo=False)
