@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blocklp.problems.verification.bounds import Tightener
 from blocklp.problems.verification.images import image_box, read_image
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.onnx_reader import read_onnx
 from blocklp.problems.verification.operations import Conv, Linear, Relu, Reorder
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.slopes import SlopeDual
+from blocklp.problems.verification.tightener import Tightener
 from blocklp.search.parameter_ascent import ascend
 
 ROOT = Path(__file__).parents[1]
@@ -84,7 +84,7 @@ class Problem:
 
     def layers(self, steps: int) -> Tightener:
         """Bound all hidden layers; one step is CROWN."""
-        tightener = Tightener(self.network, self.lower, self.upper, steps, output=False)
+        tightener = Tightener(self.network, self.lower[None], self.upper[None], steps, output=False)
         tightener.run()
         return tightener
 

@@ -12,8 +12,8 @@ import blocklp as bl
 from bench.cases.verification_output import RATES, exact
 from bench.registry import Record, case
 from bench.verification_data import error, problem, rival, slopes
-from blocklp.problems.verification.bounds import intervals
 from blocklp.problems.verification.planet import Planet
+from blocklp.problems.verification.tightener import intervals
 
 STEPS = (1, 3, 10, 30, 100, 300, 1000)
 METHODS = {

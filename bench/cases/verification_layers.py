@@ -51,7 +51,7 @@ def sampled(given: Problem, relaxation: Relaxation, relu: int, count: int) -> La
     sizes, both = window_sizes(given.network, node), chosen.repeat(2)
     index = both
     if sizes is not None:
-        before, index, _ = windowed(before, node, both, sizes, {})
+        before, index, _ = windowed(before, node, torch.zeros_like(both), both, sizes, {})
     cost = torch.zeros(len(both), *before.network.ops[node].shape, dtype=torch.float64)
     sides = torch.tensor([1.0, -1.0], dtype=torch.float64).repeat_interleave(len(chosen))
     cost.view(len(both), -1)[torch.arange(len(both)), index] = sides

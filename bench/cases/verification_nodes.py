@@ -9,11 +9,11 @@ import torch
 from bench.cases.verification_instances import LEAST
 from bench.registry import Record, case
 from bench.verification_data import data
-from blocklp.problems.verification.bounds import Tightener
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.onnx_reader import read_onnx
 from blocklp.problems.verification.properties import Property
 from blocklp.problems.verification.relu_splits import ReluSplits
+from blocklp.problems.verification.tightener import Tightener
 from blocklp.problems.verification.verify import NODE_STEPS, verify
 from blocklp.problems.verification.vnnlib_reader import read_property
 
@@ -69,7 +69,7 @@ def run(quick: bool) -> list[Record]:
 def batch_of(network: Network, prop: Property) -> int:
     """How many nodes of an instance are expanded at once, where the network is."""
     clause, there = prop.clauses[0], network.device
-    lower, upper = (torch.tensor(b.copy(), device=there).view(network.input_shape) for b in (clause.lower, clause.upper))
+    lower, upper = (torch.tensor(b.copy(), device=there).view(1, *network.input_shape) for b in (clause.lower, clause.upper))
     layers = Tightener(network, lower, upper, 1, output=False, method="interval")
     layers.run()
     rows, right = (torch.tensor(own.copy(), device=there) for own in (clause.matrix, clause.right))

@@ -10,9 +10,9 @@ Adam's direction was tried too: it came out behind on ACAS Xu, MNIST and CIFAR-1
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -106,7 +106,41 @@ def find_counterexample(
     exclude: Collection[int] = (),
     starts: ArrayLike | None = None,
 ) -> Candidate | None:
-    """Search for a counterexample.
+    """Search for a counterexample: :func:`find_counterexamples` with one owner of all clauses.
+
+    Parameters
+    ----------
+    network, prop, restarts, steps, seed, deadline, exclude, starts
+        As there.
+
+    Returns
+    -------
+    Candidate or None
+        The first clear violation, or the largest if none is clear.  Ask :func:`confirm` before it is believed.
+
+    Raises
+    ------
+    OptionError, ShapeError
+        As there.
+    """
+    owner = [0] * len(prop.clauses)
+    options: dict[str, Any] = {"restarts": restarts, "steps": steps, "seed": seed, "deadline": deadline}
+    return find_counterexamples(network, prop, owner, **options, exclude=exclude, starts=starts).get(0)
+
+
+def find_counterexamples(
+    network: Network,
+    prop: Property,
+    owner: Sequence[int],
+    *,
+    restarts: int = 32,
+    steps: int = 100,
+    seed: int = 0,
+    deadline: Deadline | None = None,
+    exclude: Collection[int] = (),
+    starts: ArrayLike | None = None,
+) -> dict[int, Candidate]:
+    """Search for one counterexample for every owner of clauses, such as images of a data set, side by side.
 
     Parameters
     ----------
@@ -114,6 +148,8 @@ def find_counterexample(
         The network; the search runs in float32 where its weights are, and what it finds is evaluated in float64.
     prop : Property
         The property, over the network's inputs and outputs.
+    owner : sequence of int
+        Whose each clause is.
     restarts, steps : int
         Searches for each clause, at least 1, and their length, at least 1.
     seed : int
@@ -127,8 +163,8 @@ def find_counterexample(
 
     Returns
     -------
-    Candidate or None
-        The first clear violation, or the largest if none is clear.  Ask :func:`confirm` before it is believed.
+    dict
+        By owner the first clear violation, or the largest if none is clear.  Ask :func:`confirm` before one is believed.
 
     Raises
     ------
@@ -148,7 +184,7 @@ def find_counterexample(
     if given.shape[1:] != (prop.inputs,):
         raise ShapeError(f"starts has shape {given.shape}; give (n, {prop.inputs})")
     deadline = Deadline() if deadline is None else deadline
-    search = _Search(network.to(torch.float32, network.device), network.to(torch.float64, network.device), prop, deadline)
+    search = _Search(network.to(torch.float32, network.device), network.to(torch.float64, network.device), prop, owner, deadline)
     generator = torch.Generator().manual_seed(seed)
     numbers = [number for number in range(len(prop.clauses)) if number not in exclude]
     lanes = range(len(numbers) * max(restarts, len(given)))
@@ -156,11 +192,15 @@ def find_counterexample(
     for first in range(0, len(lanes), most):
         # Every clause is tried once before any is tried again.
         part = [(numbers[lane % len(numbers)], lane // len(numbers)) for lane in lanes[first : first + most]]
+        part = [lane for lane in part if owner[lane[0]] not in search.clear]
+        wanted = {owner[number] for number, _ in part}
+        if not part:
+            continue
         try:
             deadline.check("searching for a counterexample")
             for _ in search.descend(search.batch(part, given, generator), steps):
-                if search.clear:
-                    return search.best
+                if wanted <= search.clear:
+                    break
         except TimeLimitError:
             return search.best
     return search.best
@@ -181,12 +221,13 @@ class _Batch:
 
 
 class _Search:
-    """The networks, the property and the best candidate so far."""
+    """The networks, the property, and of every owner of clauses the best candidate so far; owners with a clear one."""
 
-    def __init__(self, network: Network, exact: Network, prop: Property, deadline: Deadline) -> None:
-        self.network, self.exact, self.prop, self.deadline = network, exact, prop, deadline
-        self.best: Candidate | None = None
-        self.margin, self.clear = math.inf, False
+    def __init__(self, network: Network, exact: Network, prop: Property, owner: Sequence[int], deadline: Deadline) -> None:
+        self.network, self.exact, self.prop, self.owner, self.deadline = network, exact, prop, owner, deadline
+        self.best: dict[int, Candidate] = {}
+        self.margin: dict[int, float] = {}
+        self.clear: set[int] = set()
 
     def batch(self, lanes: list[tuple[int, int]], starts: NDArray[np.float32], generator: torch.Generator) -> _Batch:
         """Set up searches; restart 0 begins in the centre, odd ones in a random corner, the others at a random point."""
@@ -241,18 +282,19 @@ class _Search:
             x = (x - length * radius * direction.sign()).clamp(batch.lower, batch.upper)
 
     def consider(self, batch: _Batch, lanes: Tensor, x: Tensor) -> None:
-        """Keep the point of these lanes that violates the property most in float64, if more than the one so far."""
+        """Keep of every owner the point of these lanes that violates a clause most in float64, if more than the one so far."""
         if not len(lanes):
             return
         outputs = self.exact.run(x[lanes].double().reshape(-1, *self.exact.input_shape), self.deadline)[-1].flatten(1).cpu().numpy()
         for lane, y in zip(lanes.tolist(), outputs, strict=True):
-            clause = self.prop.clauses[batch.clause[lane]]
+            clause, owner = self.prop.clauses[batch.clause[lane]], self.owner[batch.clause[lane]]
             with np.errstate(over="ignore", invalid="ignore"):
                 over = clause.matrix @ y - clause.right
                 margin = float((over / (np.abs(clause.matrix) @ np.abs(y) + np.abs(clause.right)).clip(1e-30)).max())
-            if margin < self.margin and np.where(clause.strict, over < 0, over <= 0).all():
-                self.margin, self.clear = margin, margin <= -CLEAR
-                self.best = Candidate(x[lane].cpu().numpy(), batch.clause[lane], batch.inside[lane])
+            if margin < self.margin.get(owner, math.inf) and np.where(clause.strict, over < 0, over <= 0).all():
+                self.margin[owner] = margin
+                self.clear |= {owner} if margin <= -CLEAR else set()
+                self.best[owner] = Candidate(x[lane].cpu().numpy(), batch.clause[lane], batch.inside[lane])
 
 
 def _gradient(network: Network, results: list[Tensor], cost: Tensor, leak: Tensor, deadline: Deadline) -> Tensor:

@@ -10,138 +10,23 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError, TimeLimitError
+from blocklp.errors import ModelError, OptionError, ShapeError
 from blocklp.general_solvers.solvers import lp_solver
-from blocklp.methods import Admm, Prox, ProxBC, ProxFW
-from blocklp.problems.verification.exact import exact_bounds
 from blocklp.problems.verification.network import Network
-from blocklp.problems.verification.operations import Add, Affine, Input, Relu, float_error
-from blocklp.problems.verification.planet import Planet
-from blocklp.problems.verification.relaxation import Pair, Relaxation
-from blocklp.problems.verification.slopes import SlopeDual, out_of_time
-from blocklp.problems.verification.windows import window_sizes, windowed
-from blocklp.rounding import rounding
-from blocklp.search.parameter_ascent import ascend
-
-CHUNK, BATCH = 500_000, 1_500_000
-"""Activations of all LPs of a chunk together, and of all nodes of a batch: tensors should stay near the cache."""
-
-
-@dataclass(frozen=True)
-class LayerBounds:
-    """Bounds of the result of one operation.
-
-    Attributes
-    ----------
-    name : str
-        The ReLU whose pre-activations these are, or "output".
-    lower, upper : Tensor
-        ``(*shape,)`` float64, valid.
-    gap : Tensor or None
-        ``(2, *shape)``: distance of lower and upper bound from a feasible value of their LP, where asked for; 0 for neurons
-        whose interval bounds were enough to know their sign.
-    seconds : float
-        Time spent on the layer.
-    """
-
-    name: str
-    lower: Tensor
-    upper: Tensor
-    gap: Tensor | None
-    seconds: float
-
-    @property
-    def active(self) -> int:
-        """Neurons that are never below zero."""
-        return int((self.lower >= 0).sum())
-
-    @property
-    def inactive(self) -> int:
-        """Neurons that are never above zero."""
-        return int(((self.upper <= 0) & (self.lower < 0)).sum())
-
-    @property
-    def unstable(self) -> int:
-        """Neurons of unknown sign."""
-        return int(((self.lower < 0) & (self.upper > 0)).sum())
-
-
-def intervals(
-    network: Network,
-    lower: Tensor,
-    upper: Tensor,
-    bounds: Mapping[int, Pair],
-    to: int,
-    found: list[Pair] | None = None,
-    deadline: Deadline | None = None,
-) -> list[Pair]:
-    """Interval bounds of all results up to a position, float64, rounded outwards; infinite where float64 is left.
-
-    Parameters
-    ----------
-    network : Network
-        The network.
-    lower, upper : Tensor
-        ``(batch, ...)`` float64: bounds of its input.
-    bounds : mapping
-        Bounds ``(batch, ...)`` of the results before earlier ReLUs, by position: they cut the results.
-    to : int
-        The last position.
-    found : list, optional
-        Bounds of the first results, which is extended.
-    deadline : Deadline, optional
-        When to give up.
-
-    Raises
-    ------
-    TimeLimitError
-        At the deadline.
-    """
-    found = [] if found is None else found
-    for at, op in enumerate(network.ops[len(found) : to + 1], len(found)):
-        if isinstance(op, Input):
-            found.append((lower, upper))
-            continue
-        low, high = found[op.inputs[0]]
-        if deadline is not None:
-            op.ask(deadline, low)
-        if isinstance(op, Relu):
-            if at in bounds:
-                high = torch.minimum(high, bounds[at][1])
-                # Around a window neurons are fixed to zero, whatever their pre-activation would be.
-                low = torch.maximum(low, bounds[at][0]).minimum(high)
-            found.append((low.clamp(min=0), high.clamp(min=0)))
-        elif isinstance(op, Add):
-            other = found[op.inputs[1]]
-            size = torch.maximum(low.abs(), high.abs()) + torch.maximum(other[0].abs(), other[1].abs())
-            found.append(_outwards(low + other[0], high + other[1], size, 2, float_error(op, size, network.unit)))
-        else:
-            assert isinstance(op, Affine)
-            absolute = op.absolute()
-            centre, radius = op((low + high) / 2), absolute.linear((high - low) / 2)
-            size = absolute(torch.maximum(low.abs(), high.abs()) + torch.finfo(low.dtype).tiny)  # for what underflows
-            terms, error = 2 * op.terms + 8, float_error(op, size, network.unit)
-            found.append(_outwards(centre - radius, centre + radius, size, terms, error))
-    return found
-
-
-def _outwards(low: Tensor, high: Tensor, size: Tensor, terms: int, more: Tensor | None) -> Pair:
-    error = rounding(terms, low.dtype) * size + terms * torch.finfo(low.dtype).tiny
-    if more is not None:
-        error = error + more
-    return (low - error).nan_to_num(-torch.inf, -torch.inf, -torch.inf), (high + error).nan_to_num(torch.inf, torch.inf, torch.inf)
+from blocklp.problems.verification.relaxation import Relaxation
+from blocklp.problems.verification.tightener import ENGINE, LayerBounds, Tightener
 
 
 @dataclass(frozen=True)
 class NetworkBounds:
-    """Bounds of all layers.
+    """Bounds of all layers, over one box or several.
 
     Attributes
     ----------
@@ -174,14 +59,8 @@ class NetworkBounds:
         return sum(layer.unstable for layer in self.layers[:-1])
 
 
-ENGINE = ("admm", "prox", "proxbc", "proxfw", "polyak", "supergradient", "adam")
-"""Methods of the engine that need nothing but the min-oracles of layers."""
-
 STEPS = {"interval": 0, "crown": 1, "alpha-crown": 100, "slopes": 20, "exact": 1} | dict.fromkeys(ENGINE, 100)
 """Methods, and how many evaluations (or passes) of each LP they make unless told otherwise."""
-
-WEIGHTED = {"admm": Admm(30.0), "prox": Prox(30.0), "proxbc": ProxBC(100.0), "proxfw": ProxFW(100.0)}
-"""Proximal weights for networks, on the scale of the thesis's 100 (4.1.7.2); the engine's rule starts far from them."""
 
 
 def network_bounds(
@@ -198,14 +77,17 @@ def network_bounds(
     solver: str = "highs",
     callback: Callable[[LayerBounds], Any] | None = None,
 ) -> NetworkBounds:
-    """Bound every neuron of a network over a box of inputs.
+    """Bound every neuron of a network over a box of inputs, or over each of several boxes.
+
+    The LPs of one layer over all boxes are one batch (thesis, 4.1.7.2).
 
     Parameters
     ----------
     network : Network
         The network.
     lower, upper : Tensor
-        Box of inputs, ``input_shape``, finite.
+        Box of inputs, ``input_shape``, finite; or several boxes, ``(boxes, *input_shape)``, but for the methods of the engine
+        and "exact".
     method : str
         "slopes" (default): the LP of every unstable neuron by ascent over slopes, layer by layer.  "interval";
         "crown": one backward pass; "alpha-crown": hidden layers by CROWN, outputs by ascent.  A method of the engine
@@ -219,7 +101,7 @@ def network_bounds(
     known : NetworkBounds, optional
         Bounds over a box that contains this one (or under fewer signs): only its unstable neurons are worked on.
     signs : mapping, optional
-        Position of a ReLU to ``(1, *shape)``: 1 for neurons that are on, -1 for those that are off, 0 for others.
+        Position of a ReLU to ``(1 or boxes, *shape)``: 1 for neurons that are on, -1 for those that are off, 0 for others.
     time_limit : float or Deadline
         Seconds; layers that are not reached keep interval bounds.
     solver : str
@@ -230,7 +112,8 @@ def network_bounds(
     Returns
     -------
     NetworkBounds
-        Valid for the real-valued network (but for "exact"); infinite where its numbers leave the range of float64.
+        Valid for the real-valued network (but for "exact"); infinite where its numbers leave the range of float64.  Bounds of
+        several boxes have these in front.
 
     Raises
     ------
@@ -258,19 +141,26 @@ def network_bounds(
     deadline = Deadline.of(time_limit)
     if steps is not None and steps < 1:
         raise OptionError(f"steps is {steps}; it must be positive")
+    several = lower.dim() == len(network.input_shape) + 1
     for side, tensor in (("lower", lower), ("upper", upper)):
-        if tuple(tensor.shape) != network.input_shape:
-            raise ShapeError(f"{side} has shape {tuple(tensor.shape)}; {network.name} takes inputs {network.input_shape}")
+        if tuple(tensor.shape[several:]) != network.input_shape or tensor.shape != lower.shape or not tensor.numel():
+            raise ShapeError(
+                f"{side} has shape {tuple(tensor.shape)}; {network.name} takes inputs {network.input_shape}: give a box of that "
+                "shape, or at least one box with a dimension of boxes in front"
+            )
         if not bool(torch.isfinite(tensor).all()):
             raise ModelError(f"{side} holds NaN or infinite numbers; give a finite box")
     if bool((lower > upper).any()):
         where = tuple(int(i) for i in (lower > upper).nonzero()[0])
         raise ModelError(f"the box is empty: lower is above upper at input {where}")
+    if several and method in (*ENGINE, "exact"):
+        raise OptionError(f"method {method!r} takes one box at a time; call it for each, or use 'slopes' or 'crown'")
     began = time.perf_counter()
+    low, high = (t.to(network.device, torch.float64) for t in (lower, upper))
     tightener = Tightener(
         network.to(torch.float64, network.device),
-        lower.to(network.device, torch.float64),
-        upper.to(network.device, torch.float64),
+        low if several else low[None],
+        high if several else high[None],
         STEPS[method] if steps is None else steps,
         gap,
         deadline,
@@ -279,160 +169,15 @@ def network_bounds(
         solver=solver,
         known={} if known is None else known.relaxation.bounds,
     )
-    tightener.run(callback)
+    layers: list[LayerBounds] = []
+
+    def add(layer: LayerBounds) -> None:
+        layers.append(layer if several else layer.box(0))
+        if callback is not None:
+            callback(layers[-1])
+
+    tightener.run(add)
     if tightener.empty:
         raise ModelError("the signs contradict each other: no input has them all")
     seconds = time.perf_counter() - began
-    return NetworkBounds(method, tuple(tightener.layers), tightener.relaxation(), tightener.signs, seconds)
-
-
-@dataclass
-class Tightener:
-    """Works through the layers of one network and box.
-
-    Parameters
-    ----------
-    network : Network
-        In float64.
-    lower, upper : Tensor
-        ``(*input_shape,)`` float64.
-    steps : int
-        Evaluations of every LP; 1 is CROWN.
-    gap : bool
-        Find primal points too.
-    deadline : Deadline
-        Past it layers keep their interval bounds.
-    output : bool
-        Whether to bound the outputs too.
-    signs : mapping
-        Position of a ReLU to ``(1, *shape)``: 1 for neurons known to be on, -1 for those known to be off, 0 for others.
-    method, solver : str
-        See :func:`network_bounds`.
-    known : mapping
-        Bounds of ReLUs that hold already.
-    """
-
-    network: Network
-    lower: Tensor
-    upper: Tensor
-    steps: int
-    gap: bool = False
-    deadline: Deadline = field(default_factory=Deadline)
-    output: bool = True
-    signs: Mapping[int, Tensor] = field(default_factory=dict)
-    method: str = "slopes"
-    solver: str = "highs"
-    known: Mapping[int, Pair] = field(default_factory=dict)
-    bounds: dict[int, Pair] = field(default_factory=dict)
-    layers: list[LayerBounds] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.empty = False
-        self._intervals: list[Pair] = []
-
-    def run(self, progress: Callable[[LayerBounds], None] | None = None) -> None:
-        """Bound all layers and the output; ``empty`` becomes true if the signs contradict each other."""
-        ops = self.network.ops
-        for relu in (*self.network.relus, *((len(ops),) if self.output else ())):
-            began = time.perf_counter()
-            node = ops[relu].inputs[0] if relu < len(ops) else relu - 1
-            if relu == len(ops) and isinstance(ops[-1], Relu):
-                low, high = (b.clamp(min=0) for b in self.bounds[relu - 1])
-                gap = None
-            else:
-                low, high = intervals(self.network, self.lower[None], self.upper[None], self.bounds, node, self._intervals)[node]
-                if relu in self.known:
-                    low, high = torch.maximum(low, self.known[relu][0]), torch.minimum(high, self.known[relu][1])
-                low, high, gap = self._tighten(node, low, high, everything=relu == len(ops))
-            if relu in self.signs:
-                low = torch.where(self.signs[relu] > 0, low.clamp(min=0), low)
-                high = torch.where(self.signs[relu] < 0, high.clamp(max=0), high)
-            if bool((low > high).any()):
-                self.empty = True
-                return
-            if relu < len(ops):
-                self.bounds[relu] = (low, high)
-            name = ops[relu].name if relu < len(ops) else "output"
-            layer = LayerBounds(name, low[0], high[0], gap, time.perf_counter() - began)
-            self.layers.append(layer)
-            if progress is not None:
-                progress(layer)
-
-    def relaxation(self) -> Relaxation:
-        """The relaxation with all bounds so far, float64, a batch of 1."""
-        return Relaxation(self.network, self.lower[None], self.upper[None], dict(self.bounds), self.deadline)
-
-    def _tighten(self, node: int, low: Tensor, high: Tensor, everything: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-        relus = [r for r in self.network.relus if r in self.network.ancestors(node)[:-1]]
-        flat_low, flat_high = low.flatten().clone(), high.flatten().clone()
-        gap = flat_low.new_zeros(2, len(flat_low)) if self.gap else None
-        wanted = torch.ones_like(flat_low, dtype=torch.bool) if everything else (flat_low < 0) & (flat_high > 0)
-        neurons = wanted.nonzero()[:, 0]
-        if len(neurons) and relus and self.method != "interval":  # without a ReLU before them intervals are exact
-            # In the engine's model a neuron has a value, so that one outside the image cannot be zero whatever its value.
-            sizes = None if self.method in ENGINE else window_sizes(self.network, node)
-            shapes = [op.shape for op in self.network.ops[:node]]
-            if sizes is not None:
-                shapes = [(shape[0], *window) for shape, window in zip(shapes, sizes, strict=False)]
-            size = sum(math.prod(shape) for shape in shapes)
-            for chunk in torch.split(neurons, max(1, CHUNK // (2 * size))):
-                try:
-                    found = self._chunk(node, relus, chunk, sizes, everything)
-                except (TimeLimitError, NonFiniteError):  # an LP code takes no numbers that are not finite
-                    break
-                # What an LP code gave up is NaN.
-                flat_low[chunk] = torch.fmax(flat_low[chunk], found[0])
-                flat_high[chunk] = torch.fmin(flat_high[chunk], -found[1])
-                if gap is not None:
-                    gap[:, chunk] = found[2:]
-        shape = low.shape
-        return flat_low.view(shape), flat_high.view(shape), None if gap is None else gap.view(2, *shape[1:])
-
-    def _chunk(self, node: int, relus: list[int], neurons: Tensor, sizes: list[tuple[int, int]] | None, everything: bool) -> Tensor:
-        """Lower bounds of some results and of their negatives ``(2, k)``, with distances to primal values ``(4, k)``."""
-        exact = self.relaxation()
-        if self.method == "exact":
-            boxes = {r: (low[0], high[0]) for r, (low, high) in exact.bounds.items()}
-            given = (self.network, self.lower, self.upper, boxes, node, neurons.tolist())
-            lows, highs = exact_bounds(*given, solver=self.solver, time_limit=self.deadline)
-            ends = [torch.as_tensor(lows), -torch.as_tensor(highs)]
-            return torch.stack(ends + [torch.zeros(len(neurons))] * (2 * self.gap)).to(self.lower.device)
-        both = neurons.repeat(2)
-        if sizes is None:
-            cost = exact.lower.new_zeros(len(both), *self.network.ops[node].shape)
-            index, signs = both, {r: self.signs[r].expand(len(both), *self.signs[r].shape[1:]) for r in relus if r in self.signs}
-        else:
-            exact, index, signs = windowed(exact, node, both, sizes, self.signs)
-            cost = exact.lower.new_zeros(len(both), self.network.ops[node].shape[0], 1, 1)
-        sign = torch.ones(2, len(neurons), dtype=cost.dtype, device=cost.device)
-        sign[1] = -1
-        cost.view(len(both), -1)[torch.arange(len(both), device=cost.device), index] = sign.flatten()
-        fast = exact.to(torch.float32)
-        dual = SlopeDual(fast, node, cost.float(), relus, {r: sign.float() for r, sign in signs.items()}, averaged=self.gap)
-        done = None if everything or self.gap else (lambda value: value > 0)
-        # Hidden layers by CROWN's slopes; the engine's methods start from them.
-        plain = self.method in ENGINE or (self.method == "alpha-crown" and not everything)
-        reached = ascend(dual, dual.start(), 1 if plain else self.steps, done, out_of_time(self.deadline))
-        slopes, betas = dual.named([p.double() for p in reached.parameters])
-        value = exact.backward(node, cost, slopes, betas, charge=True).value
-        if self.method in ENGINE:
-            box = intervals(exact.network, exact.lower, exact.upper, exact.bounds, node)[node]
-            # A model holds finite numbers; where those of the network are not, CROWN's bounds are the answer.
-            if bool(torch.isfinite(torch.stack([value.min(), *(end.abs().max() for end in box)])).all()) and not self.deadline.over():
-                # Models are stated on the CPU.
-                host = cost.cpu(), (box[0].cpu(), box[1].cpu()), {relu: slope.cpu() for relu, slope in slopes.items()}
-                planet = Planet.build(exact.to(torch.float64, "cpu"), node, *host)
-                solved = planet.model.solve(
-                    device=self.lower.device,
-                    method=WEIGHTED.get(self.method, self.method),
-                    passes=self.steps,
-                    warm_start=planet.start,
-                    time_limit=max(self.deadline.left(), 1e-3),
-                    cutoff=None if everything else 0.0,
-                )
-                value = torch.fmax(value, solved.safe_bound)
-        if not self.gap:
-            return value.view(2, -1)
-        precise = SlopeDual(exact, node, cost, relus, {}, x=dual.x.double() if dual.x is not None else None)
-        precise.trace = exact.backward(node, cost, slopes)
-        return torch.cat([value.view(2, -1), (precise.primal() - value).nan_to_num(torch.inf, torch.inf).view(2, -1)])
+    return NetworkBounds(method, tuple(layers), tightener.relaxation(), tightener.signs, seconds)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from blocklp import __version__
 from blocklp.problems.report import print_table
-from blocklp.problems.verification.bounds import LayerBounds
+from blocklp.problems.verification.tightener import LayerBounds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

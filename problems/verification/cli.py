@@ -1,4 +1,4 @@
-"""The commands of verification: ``blocklp verify``, ``supports``, ``bounds`` and ``fetch``.
+"""The commands of verification: ``blocklp verify``, ``supports``, ``bounds``, ``robust`` and ``fetch``.
 
 Whatever these commands need is imported when they run: their options must not cost the other commands time.
 """
@@ -25,6 +25,7 @@ from blocklp.errors import BlocklpError, FormatError, OptionError
 from blocklp.problems.files import MAX_BYTES
 from blocklp.problems.options import Device, Ray, Workers, executor
 from blocklp.problems.process import EXIT_INTERRUPTED, interruptible, leaving, until
+from blocklp.problems.verification.robust_cli import robust_command
 
 if TYPE_CHECKING:
     from blocklp.campaigns import Executor
@@ -47,6 +48,7 @@ def register(app: typer.Typer) -> None:
     app.command("verify")(verify_command)
     app.command("supports")(supports_command)
     app.command("bounds")(bounds_command)
+    app.command("robust")(robust_command)
     app.command("fetch")(fetch_command)
     app.callback()(global_options)
 

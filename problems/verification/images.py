@@ -63,33 +63,95 @@ def read_image(path: Path, row: int = 0, max_bytes: int = MAX_BYTES) -> Image:
     if path.suffix.lower() == ".csv":
         label, pixels = _read_row(path, row, max_bytes)
     elif path.suffix.lower() == ".npy":
-        try:
-            # From memory: the header of a file on disk is believed before anything is read.
-            pixels = _unit(np.load(io.BytesIO(read_bytes(path, max_bytes=max_bytes)), allow_pickle=False))
-        except (ValueError, EOFError, MemoryError) as error:
-            raise FormatError(f"{path}: not an array of numbers ({error}); save it with numpy.save") from error
+        pixels = _unit(_read_array(path, max_bytes))
     else:
         pixels = _read_picture(path)
-    if not np.isfinite(pixels).all() or pixels.size == 0 or pixels.min() < 0 or pixels.max() > 1:
-        raise FormatError(f"{path}: pixels are outside of their range; give numbers in [0, 1], or whole numbers from 0 to 255")
+    _check_range(path, pixels)
     return Image(pixels, label)
 
 
-def _unit(array: Any) -> Array:
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "buif":
-        raise ValueError("no array of real numbers")
+def read_images(path: Path, labels: Path | None = None, max_bytes: int = MAX_BYTES) -> tuple[Array, NDArray[np.int64]]:
+    """Read many images and their classes.
+
+    Parameters
+    ----------
+    path : Path
+        A ``.csv`` file (every row has the class and then pixels from 0 to 255, channels last), or a ``.npy`` file of
+        ``(images, ...)`` pixels in [0, 1] or whole numbers from 0 to 255.
+    labels : Path, optional
+        A ``.npy`` file of classes ``(images,)``, with a ``.npy`` file of images.
+    max_bytes : int
+        Most bytes of a file, decompressed.
+
+    Returns
+    -------
+    pixels : ndarray
+        ``(images, ...)`` float64 in [0, 1].
+    labels : ndarray
+        ``(images,)`` int64.
+
+    Raises
+    ------
+    FormatError
+        A file is damaged or too large, rows have different lengths, or pixels are out of their range.
+    OptionError
+        Classes are missing, or given twice.
+    FileNotFoundError
+        There is no such file.
+    """
+    table = path.suffix.lower() == ".csv"
+    if table != (labels is None):
+        raise OptionError(f"{path}: a .csv file has the classes in its first column, a .npy file needs a file of --labels beside it")
+    if labels is None:
+        found = [_parse_row(path, number, cells) for number, cells in enumerate(_read_rows(path, max_bytes))]
+        if len({len(pixels) for _, pixels in found}) != 1:
+            raise FormatError(f"{path}: rows have different numbers of pixels, or there are none; give images of one size")
+        pixels, classes = np.stack([own for _, own in found]), np.array([label for label, _ in found])
+    else:
+        pixels, classes = _unit(_read_array(path, max_bytes)), _read_array(labels, max_bytes)
+        if classes.dtype.kind not in "iu":
+            raise FormatError(f"{labels}: classes of type {classes.dtype}; give whole numbers")
+    _check_range(path, pixels)
+    return pixels, classes.astype(np.int64)
+
+
+def _read_array(path: Path, max_bytes: int) -> NDArray[Any]:
+    try:
+        # From memory: the header of a file on disk is believed before anything is read.
+        array = np.load(io.BytesIO(read_bytes(path, max_bytes=max_bytes)), allow_pickle=False)
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "buif":
+            raise ValueError("no array of real numbers")
+    except (ValueError, EOFError, MemoryError) as error:
+        raise FormatError(f"{path}: not an array of numbers ({error}); save it with numpy.save") from error
+    return array
+
+
+def _check_range(path: Path, pixels: Array) -> None:
+    if not np.isfinite(pixels).all() or pixels.size == 0 or pixels.min() < 0 or pixels.max() > 1:
+        raise FormatError(f"{path}: pixels are outside of their range; give numbers in [0, 1], or whole numbers from 0 to 255")
+
+
+def _unit(array: NDArray[Any]) -> Array:
     return array / 255.0 if np.issubdtype(array.dtype, np.integer) else array.astype(np.float64)
 
 
-def _read_row(path: Path, row: int, max_bytes: int) -> tuple[int, Array]:
+def _read_rows(path: Path, max_bytes: int) -> list[list[str]]:
     try:
-        rows = [cells for cells in csv.reader(io.StringIO(read_text(path, max_bytes=max_bytes), newline="")) if cells]
+        return [cells for cells in csv.reader(io.StringIO(read_text(path, max_bytes=max_bytes), newline="")) if cells]
     except csv.Error as error:
         raise FormatError(f"{path}: not a csv file ({error}); give one") from error
+
+
+def _read_row(path: Path, row: int, max_bytes: int) -> tuple[int, Array]:
+    rows = _read_rows(path, max_bytes)
     if not 0 <= row < len(rows):
         raise OptionError(f"{path} has rows 0 to {len(rows) - 1}, not {row}; correct --row")
+    return _parse_row(path, row, rows[row])
+
+
+def _parse_row(path: Path, row: int, cells: Sequence[str]) -> tuple[int, Array]:
     try:
-        label, *pixels = (int(float(cell)) for cell in rows[row])
+        label, *pixels = (int(float(cell)) for cell in cells)
     except (ValueError, OverflowError) as error:
         raise FormatError(f"{path}: row {row} is not a class and its pixels ({error})") from error
     return label, np.array(pixels) / 255.0

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.problems.verification.bounds import BATCH, intervals
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operations import Affine, Input
 from blocklp.problems.verification.relaxation import Pair, Relaxation, Trace
 from blocklp.problems.verification.slopes import MixedDual, SlopeDual, out_of_time
+from blocklp.problems.verification.tightener import BATCH, intervals
 from blocklp.search.best_first import Expansion, Node
 from blocklp.search.parameter_ascent import ascend
 

@@ -153,18 +153,15 @@ class Relaxation:
     def select(self, rows: Tensor) -> Relaxation:
         """Return the relaxation of some instances."""
 
-        def pick(t: Tensor) -> Tensor:
-            return t if t.shape[0] == 1 else t.index_select(0, rows)
+        def pairs(of: Mapping[int, Pair]) -> dict[int, Pair]:
+            return {relu: (picked(a, rows), picked(b, rows)) for relu, (a, b) in of.items()}
 
-        def picked(pairs: Mapping[int, Pair]) -> dict[int, Pair]:
-            return {relu: (pick(a), pick(b)) for relu, (a, b) in pairs.items()}
-
-        chosen = replace(self, lower=pick(self.lower), upper=pick(self.upper), bounds=picked(self.bounds))
+        chosen = replace(self, lower=picked(self.lower, rows), upper=picked(self.upper, rows), bounds=pairs(self.bounds))
         # What is derived is picked too: instances are often many rows of few boxes.
-        chosen.__dict__["lines"] = picked(self.lines)
-        chosen.__dict__["open"] = {relu: pick(t) for relu, t in self.open.items()}
-        chosen.__dict__["free"] = {relu: pick(t) for relu, t in self.free.items()}
-        chosen.__dict__["widest"] = {relu: pick(t) for relu, t in self.widest.items()}
+        chosen.__dict__["lines"] = pairs(self.lines)
+        chosen.__dict__["open"] = {relu: picked(t, rows) for relu, t in self.open.items()}
+        chosen.__dict__["free"] = {relu: picked(t, rows) for relu, t in self.free.items()}
+        chosen.__dict__["widest"] = {relu: picked(t, rows) for relu, t in self.widest.items()}
         chosen.__dict__["shifts"] = self.shifts
         chosen.__dict__["magnitudes"] = self.magnitudes
         chosen.__dict__["noise"] = self.noise
@@ -358,6 +355,11 @@ class Relaxation:
                 assert isinstance(op, Affine)
                 results[at] = op(first)
         return results[node]
+
+
+def picked(t: Tensor, rows: Tensor) -> Tensor:
+    """Return rows of a tensor; one row stands for all."""
+    return t if t.shape[0] == 1 else t.index_select(0, rows)
 
 
 def _nonpositive(y: Tensor) -> Tensor:

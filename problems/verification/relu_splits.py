@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import NonFiniteError
-from blocklp.problems.verification.bounds import BATCH
 from blocklp.problems.verification.exact import solve_leaf
 from blocklp.problems.verification.relaxation import Relaxation, Trace
 from blocklp.problems.verification.slopes import MixedDual, SlopeDual, out_of_time
+from blocklp.problems.verification.tightener import BATCH
 from blocklp.search.best_first import Expansion, Node
 from blocklp.search.parameter_ascent import ascend
 

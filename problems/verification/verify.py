@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.errors import OptionError, ShapeError, TimeLimitError
+from blocklp.errors import ModelError, OptionError, ShapeError, TimeLimitError
 from blocklp.problems.verification.attack import confirm, find_counterexample, float32_box
-from blocklp.problems.verification.bounds import Tightener
 from blocklp.problems.verification.input_splits import InputSplits
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operations import Conv
 from blocklp.problems.verification.properties import Clause, Property
+from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.relu_splits import ReluSplits
+from blocklp.problems.verification.tightener import Tightener
 from blocklp.search.best_first import Expansion, Node, SearchEvent, SearchResult, branch_and_bound
 from blocklp.status import Status
 
@@ -38,6 +39,9 @@ HALF_STEPS = 5
 
 LEAST_PATIENCE, SHORT_BATCH = 0.01, 32
 """Seconds of the first search of a region that may be halved (one batch), and the most nodes of a batch of it."""
+
+EARLY = 200
+"""Nodes of the search that known bounds are used for as they are."""
 
 MEMORY = 4e9
 """Bytes of open nodes at which the search turns to depth first."""
@@ -123,6 +127,7 @@ def verify(
     timeout: float | Deadline = math.inf,
     runtime: Runtime | None = None,
     attack: bool = True,
+    known: Relaxation | None = None,
     callback: Callable[[Progress], None] | None = None,
 ) -> Verdict:
     """Decide whether a property has a counterexample.
@@ -140,6 +145,9 @@ def verify(
         the network itself in float32.
     attack : bool
         Whether to search for counterexamples.  Without it the answer is never "sat".
+    known : Relaxation, optional
+        Bounds of all layers over one box that holds those of the clauses, ``network_bounds(...).relaxation``, in place of the quick
+        ones.  A short search with them comes first, and better bounds start from them.
     callback : callable, optional
         Gets a :class:`Progress` at every phase and after every batch of nodes.
 
@@ -150,7 +158,8 @@ def verify(
     ShapeError
         If network and property do not fit.
     ModelError
-        If the network ends in a softmax, and the property states more of its outputs than an order.
+        If the network ends in a softmax, and the property states more of its outputs than an order; or if the box of ``known``
+        does not hold that of a clause.
     """
     try:
         deadline = Deadline.of(timeout)
@@ -164,7 +173,22 @@ def verify(
     if network.head is not None:
         # The rows hold at the outputs where they hold at the results before the softmax: these are bounded and attacked.
         network.head.check(prop)
-    return _Run(network, prop, deadline, runtime, attack, callback).verdict()
+    run = _Run(network, prop, deadline, runtime_of(network) if runtime is None else runtime, attack, known, callback)
+    for number, clause in enumerate(prop.clauses if known is not None else ()):
+        assert known is not None
+        if bool((known.lower[0] > run.box(clause)[0]).any() or (known.upper[0] < run.box(clause)[1]).any()):
+            raise ModelError(f"known bounds are those of a box that does not hold the box of clause {number}; compute them for it")
+    return run.verdict()
+
+
+def runtime_of(network: Network) -> Runtime:
+    """Return what evaluates float32 inputs ``(inputs,)`` by a network in float32, where there is no other runtime."""
+
+    def run(x: NDArray[np.float32]) -> NDArray[Any]:
+        rounded = network.to(torch.float32, network.device)
+        return rounded(torch.as_tensor(x, device=network.device).view(1, *network.input_shape))[0].cpu().numpy()
+
+    return run
 
 
 @dataclass
@@ -179,8 +203,9 @@ class _Run:
     network: Network
     prop: Property
     deadline: Deadline
-    runtime: Runtime | None
+    runtime: Runtime
     attack: bool
+    known: Relaxation | None
     callback: Callable[[Progress], None] | None
     began: float = field(default_factory=time.perf_counter)
     phases: dict[str, float] = field(default_factory=dict)
@@ -201,7 +226,7 @@ class _Run:
         seconds = time.perf_counter() - self.began
         if status == "unknown" and self.deadline.over():
             status, reason = "timed-out", "Time is up."
-        y = None if x is None else np.asarray(self._replay(x))
+        y = None if x is None else np.asarray(self.runtime(x))
         bound, float32 = self.bound if status != "sat" else -math.inf, self.network.unit > 0
         return Verdict(status, x, y, bound, self.nodes, seconds, self.phases, reason, float32)
 
@@ -215,7 +240,7 @@ class _Run:
         few = self.network.inputs <= FEW_INPUTS or not self.network.relus
         if not few:
             for group in parts:
-                proven.update(self._quick(group))
+                proven.update(self._quick(group) if self.known is None else self._early(group, self.known))
         left = [n for n in range(len(self.prop.clauses)) if n not in proven]
         if left and self.attack:
             with self._phase("attack"):
@@ -240,6 +265,18 @@ class _Run:
         root = self._root(group, {}, 1, 1, "quick bounds")
         return set(group) - {root.clause[node.state.spec] for node in root.nodes}
 
+    def _early(self, group: list[int], known: Relaxation) -> set[int]:
+        """Clauses that a short search from the known bounds proves."""
+        with self._phase("quick bounds"):
+            root = self._rows(group, replace(known, deadline=self.deadline), {}, ROOT_STEPS)
+        if not root.nodes or root.splits is None:
+            return set(group)
+        result = self._search(root.nodes, root.splits.expand, root.splits.batch, math.inf, EARLY)
+        if result.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        open_ = root.nodes if result.unresolved else result.frontier
+        return set(group) - {root.clause[node.state.spec] for node in open_}
+
     def _attack(self, proven: set[int]) -> None:
         # A quick round, then a thorough one; together at most a tenth of the time.
         for restarts, steps in ((4, 40), (24, 150)):
@@ -247,14 +284,8 @@ class _Run:
             found = find_counterexample(
                 self.network, self.prop, restarts=restarts, steps=steps, seed=restarts, deadline=until, exclude=proven
             )
-            if found is not None and confirm(self._replay, found.x, self.prop):
+            if found is not None and confirm(self.runtime, found.x, self.prop):
                 raise _Witness(found.x)
-
-    def _replay(self, x: NDArray[np.float32]) -> NDArray[Any]:
-        if self.runtime is not None:
-            return self.runtime(x)
-        network = self.network.to(torch.float32, self.network.device)
-        return network(torch.as_tensor(x, device=network.device).view(1, *network.input_shape))[0].cpu().numpy()
 
     def _inspect(self, clauses: list[Clause], x: Tensor) -> None:
         """Raise if one of some points is a counterexample; all clauses have the same box or one around the points."""
@@ -267,10 +298,10 @@ class _Run:
             for k in hits[:3]:
                 low, high, _ = float32_box(clause)
                 point = np.clip(x[k].flatten().cpu().numpy().astype(np.float32), low, high)
-                if confirm(self._replay, point, self.prop):
+                if confirm(self.runtime, point, self.prop):
                     raise _Witness(point)
 
-    def _box(self, clause: Clause) -> tuple[Tensor, Tensor]:
+    def box(self, clause: Clause) -> tuple[Tensor, Tensor]:
         shape = self.network.input_shape
         return self._there(clause.lower).view(shape), self._there(clause.upper).view(shape)
 
@@ -281,16 +312,20 @@ class _Run:
     def _root(self, group: list[int], signs: Mapping[int, Tensor], steps: int, polish: int, phase: str) -> _Root:
         """Bound all layers of a region of a box, and the rows of some clauses."""
         with self._phase(phase):
-            clauses = [self.prop.clauses[n] for n in group]
-            tightener = Tightener(self.network, *self._box(clauses[0]), steps, deadline=self.deadline, output=False, signs=signs)
+            lower, upper = (end[None] for end in self.box(self.prop.clauses[group[0]]))
+            known = {} if self.known is None else self.known.bounds
+            tightener = Tightener(self.network, lower, upper, steps, deadline=self.deadline, output=False, signs=signs, known=known)
             tightener.run()
-            if tightener.empty:
-                return _Root(None, [], group)
-            rows = self._there(np.concatenate([c.matrix for c in clauses]))
-            right = self._there(np.concatenate([c.right for c in clauses]))
-            splits = ReluSplits(tightener.relaxation(), rows, right, NODE_STEPS, lambda x: self._inspect(clauses, x), signs)
-            # A counterexample satisfies all rows of its clause: one of them, or a mix, that is impossible is enough.
-            nodes = splits.roots([k for k, clause in enumerate(clauses) for _ in clause.right], polish)
+            return _Root(None, [], group) if tightener.empty else self._rows(group, tightener.relaxation(), signs, polish)
+
+    def _rows(self, group: list[int], relaxation: Relaxation, signs: Mapping[int, Tensor], polish: int) -> _Root:
+        """Bound the rows of some clauses."""
+        clauses = [self.prop.clauses[n] for n in group]
+        rows = self._there(np.concatenate([c.matrix for c in clauses]))
+        right = self._there(np.concatenate([c.right for c in clauses]))
+        splits = ReluSplits(relaxation, rows, right, NODE_STEPS, lambda x: self._inspect(clauses, x), signs)
+        # A counterexample satisfies all rows of its clause: one of them, or a mix, that is impossible is enough.
+        nodes = splits.roots([k for k, clause in enumerate(clauses) for _ in clause.right], polish)
         self.bound = min([self.bound, *(n.bound for n in nodes if n.bound > 0)])
         return _Root(splits, [n for n in nodes if n.bound <= 0], group)
 
@@ -332,10 +367,17 @@ class _Run:
         rows = [self._there(c.matrix) for c in clauses]
         right = [self._there(c.right) for c in clauses]
         splits = InputSplits(self.network, rows, right, lambda x: self._inspect(clauses, x), self.deadline)
-        root = splits.roots([(k, *self._box(c)) for k, c in enumerate(clauses)])
+        root = splits.roots([(k, *self.box(c)) for k, c in enumerate(clauses)])
         return self._search(list(root.children), splits.expand, splits.batch, math.inf).status
 
-    def _search(self, roots: Sequence[Node], expand: Callable[[list[Node]], Expansion], batch: int, patience: float) -> SearchResult:
+    def _search(
+        self,
+        roots: Sequence[Node],
+        expand: Callable[[list[Node]], Expansion],
+        batch: int,
+        patience: float,
+        most: int | None = None,
+    ) -> SearchResult:
         with self._phase("search"):
             done = self.nodes
 
@@ -345,7 +387,8 @@ class _Run:
                     self.callback(Progress("search", time.perf_counter() - self.began, event))
 
             left = self.deadline.within(patience).seconds  # past the deadline the frontier comes back
-            result = branch_and_bound(roots, expand, batch=batch, cutoff=math.ulp(0.0), time_limit=left, memory=MEMORY, callback=tell)
+            limits: dict[str, Any] = {"max_nodes": most, "time_limit": left, "memory": MEMORY}
+            result = branch_and_bound(roots, expand, batch=batch, cutoff=math.ulp(0.0), **limits, callback=tell)
         if result.proven:
             self.bound = min(self.bound, result.bound)
         return result

@@ -53,22 +53,22 @@ def _channelwise(op: Scale) -> bool:
 
 
 def windowed(
-    relaxation: Relaxation, node: int, neurons: Tensor, sizes: list[tuple[int, int]], signs: Mapping[int, Tensor]
+    relaxation: Relaxation, node: int, boxes: Tensor, neurons: Tensor, sizes: list[tuple[int, int]], signs: Mapping[int, Tensor]
 ) -> tuple[Relaxation, Tensor, dict[int, Tensor]]:
     """Cut out the windows of some neurons.
 
     Parameters
     ----------
     relaxation : Relaxation
-        Of the whole network, with a batch of 1.
+        Of the whole network.
     node : int
         Position of the result they belong to.
-    neurons : Tensor
-        ``(k,)`` int64, flat indices into the result.
+    boxes, neurons : Tensor
+        ``(k,)`` int64: instances of the relaxation, and flat indices into the result.
     sizes : list
         From :func:`window_sizes`.
     signs : mapping
-        Signs of split neurons by ReLU, ``(1, *shape)``.
+        Signs of split neurons by ReLU, ``(1 or instances, *shape)``.
 
     Returns
     -------
@@ -98,22 +98,26 @@ def windowed(
         op = network.ops[at]
         if isinstance(op, Relu):
             low, high = relaxation.bounds[at]
-            bounds[at] = (_cut(low, row, column, sizes[at]), _cut(high, row, column, sizes[at]))
+            bounds[at] = (_cut(low, boxes, row, column, sizes[at]), _cut(high, boxes, row, column, sizes[at]))
             if at in signs:
-                cut[at] = _cut(signs[at], row, column, sizes[at])
+                cut[at] = _cut(signs[at], boxes, row, column, sizes[at])
         elif isinstance(op, Input):
-            lower, upper = (_cut(b, row, column, sizes[0]) for b in (relaxation.lower, relaxation.upper))
+            lower, upper = (_cut(b, boxes, row, column, sizes[0]) for b in (relaxation.lower, relaxation.upper))
         elif isinstance(op, Conv):
             row = row * op.stride[0] - op.padding[2]
             column = column * op.stride[1] - op.padding[0]
     return Relaxation(small, lower, upper, bounds, relaxation.deadline), channel, cut
 
 
-def _cut(image: Tensor, row: Tensor, column: Tensor, size: tuple[int, int]) -> Tensor:
-    """Windows of ``(1, channels, height, width)`` with given corners, zero outside: ``(k, channels, *size)``."""
+def _cut(images: Tensor, which: Tensor, row: Tensor, column: Tensor, size: tuple[int, int]) -> Tensor:
+    """Windows of ``(images, channels, height, width)`` with given corners, zero outside: ``(k, channels, *size)``.
+
+    One image stands for all.
+    """
     rows = row[:, None] + torch.arange(size[0], device=row.device)
     columns = column[:, None] + torch.arange(size[1], device=row.device)
-    inside = ((rows >= 0) & (rows < image.shape[2]))[:, :, None] & ((columns >= 0) & (columns < image.shape[3]))[:, None]
-    rows, columns = rows.clamp(0, image.shape[2] - 1), columns.clamp(0, image.shape[3] - 1)
-    found = image[0][:, rows[:, :, None], columns[:, None, :]]  # (channels, k, *size)
-    return (found * inside).transpose(0, 1).contiguous()
+    inside = ((rows >= 0) & (rows < images.shape[2]))[:, :, None] & ((columns >= 0) & (columns < images.shape[3]))[:, None]
+    rows, columns = rows.clamp(0, images.shape[2] - 1), columns.clamp(0, images.shape[3] - 1)
+    at = torch.zeros_like(which) if len(images) == 1 else which
+    found = images[at[:, None, None], :, rows[:, :, None], columns[:, None, :]]  # (k, *size, channels)
+    return (found * inside[..., None]).permute(0, 3, 1, 2).contiguous()

@@ -11,13 +11,14 @@ import torch
 
 from blocklp.errors import ModelError, OptionError, ShapeError
 from blocklp.problems.verification import Network, network_bounds
-from blocklp.problems.verification.bounds import STEPS, intervals
+from blocklp.problems.verification.bounds import STEPS
 from blocklp.problems.verification.exact import exact_bounds, planet_lp
 from blocklp.problems.verification.network import Builder
 from blocklp.problems.verification.operations import Affine, Conv, Linear, Sparse
 from blocklp.problems.verification.planet import Planet
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.slopes import MixedDual, SlopeDual
+from blocklp.problems.verification.tightener import intervals
 from blocklp.problems.verification.windows import window_sizes
 
 from ..verification_networks import all_kinds, conv, dense, residual, unit_box

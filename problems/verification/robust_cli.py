@@ -1,0 +1,191 @@
+"""The command ``blocklp robust``: robust accuracy of a data set, with a file of results that a later run goes on from."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from blocklp.errors import FormatError, OptionError
+from blocklp.problems.files import MAX_BYTES
+from blocklp.problems.options import Device
+from blocklp.problems.process import EXIT_INTERRUPTED, interruptible
+
+if TYPE_CHECKING:
+    from blocklp.problems.verification.robustness import ImageResult, RobustAccuracy
+
+
+def robust_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The network.")],
+    images: Annotated[Path, typer.Option(metavar="FILE", help="A .csv of rows (class, then pixels), or a .npy array of images.")],
+    eps: Annotated[str, typer.Option(metavar="E", help="Radius of pixels in [0, 1], such as 0.03 or 8/255.")],
+    labels: Annotated[Path | None, typer.Option(metavar="FILE.npy", help="Classes of the images of a .npy file.")] = None,
+    mean: Annotated[str, typer.Option(metavar="M[,M,M]", help="What is subtracted from pixels in [0, 1].")] = "0",
+    std: Annotated[str, typer.Option(metavar="S[,S,S]", help="What they are then divided by.")] = "1",
+    first: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the first images.")] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(metavar="OUT.jsonl", help="A line for each image; those that have one are not run again."),
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds for an image.")] = math.inf,
+    max_bytes: Annotated[int, typer.Option(min=1, help="Most bytes of a file, decompressed, and of what is made of it.")] = MAX_BYTES,
+    device: Device = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all images, instead of the table.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
+) -> None:
+    """Count the images that a network classifies rightly whatever happens to their pixels within a radius.
+
+    The exit code is 0 if all images have a result, undecided ones included, 130 for an interrupt: what is done is printed, and with
+    --results the same command goes on from there.
+    """
+    from blocklp.campaigns import Records
+    from blocklp.options import known_device
+    from blocklp.problems.verification.images import read_epsilon, read_images, read_numbers
+    from blocklp.problems.verification.onnx_files import Runtime
+    from blocklp.problems.verification.onnx_reader import read_onnx
+    from blocklp.problems.verification.robustness import RobustAccuracy, robust_accuracy
+    from blocklp.progress import LiveLine
+
+    radius, means, stds = read_epsilon(eps), read_numbers(mean, "--mean"), read_numbers(std, "--std")
+    pixels, classes = read_images(images, labels, max_bytes)
+    pixels, classes = pixels[:first], classes[:first]
+    network = read_onnx(model, max_bytes=max_bytes)
+    network = network.to(network.dtype, known_device(device))
+    task = {"network": model.name, "images": images.name, "eps": radius, "mean": means, "std": stds}
+    done: dict[int, ImageResult] = {}
+    began, interrupted = time.perf_counter(), False
+    with ExitStack() as stack:
+        records = None
+        if results is not None:
+            records = stack.enter_context(Records(results, lambda text: results_of(text, results, task)))
+            done = {result.image: result for result in records.found if result.image < len(classes)}
+            if records.new:
+                records.append(json.dumps(task))
+        wrong = [i for i, result in done.items() if result.label != classes[i]]
+        if wrong:
+            raise FormatError(f"{results}: image {wrong[0]} has another class there; name another file for these images")
+        left = [image for image in range(len(classes)) if image not in done]
+        line = stack.enter_context(LiveLine()) if not quiet else None
+
+        def add(found: ImageResult) -> None:
+            result = replace(found, image=left[found.image])
+            done[result.image] = result
+            if records is not None:
+                records.append(json.dumps(entry(result), allow_nan=False))
+            if line is not None:
+                line.draw(lambda: f"{progress(list(done.values()), len(classes))} | {time.perf_counter() - began:.1f} s")
+
+        if line is not None:
+            line.draw(lambda: f"{progress(list(done.values()), len(classes))} | {model.name}")
+        if left:
+            stack.enter_context(interruptible())
+            options: dict[str, Any] = {"mean": means, "std": stds, "timeout": timeout, "runtime": Runtime(model), "callback": add}
+            interrupted = robust_accuracy(network, pixels[left], classes[left], radius, **options).interrupted
+    found = RobustAccuracy(tuple(done[image] for image in sorted(done)), interrupted)
+    if as_json:
+        about = {"all": len(classes), "natural": found.natural, "verified": found.verified, "upper": found.upper}
+        shares = {name: share if math.isfinite(share) else None for name, share in about.items()}
+        typer.echo(json.dumps(task | shares | {"results": [entry(result) for result in found.results]}, allow_nan=False))
+    else:
+        show(found, Console(), f"{model.name}, {images.name}, eps {eps}", len(classes))
+    if interrupted:
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def entry(result: ImageResult) -> dict[str, Any]:
+    """Return an object of strict JSON about an image; it has no counterexample."""
+    found = asdict(replace(result, x=None))
+    del found["x"]
+    return found | {"bound": result.bound if math.isfinite(result.bound) else None}
+
+
+def results_of(text: str, path: Path, task: dict[str, Any]) -> list[ImageResult]:
+    """Read the lines of a file of results.
+
+    Parameters
+    ----------
+    text : str
+        Of whole lines: the task, and then one image each.
+    path : Path
+        For messages.
+    task : dict
+        What the results must be of.
+
+    Raises
+    ------
+    FormatError
+        A line is damaged.
+    OptionError
+        The results are of another task.
+    """
+    from blocklp.problems.verification.robustness import STATUSES, ImageResult
+
+    lines = text.splitlines()
+    try:
+        heading, *entries = [json.loads(line) for line in lines] or [task]
+        found = [ImageResult(**e | {"bound": math.nan if e["bound"] is None else e["bound"]}) for e in entries]
+        if not isinstance(heading, dict) or any(result.status not in STATUSES or type(result.image) is not int for result in found):
+            raise ValueError
+    except (ValueError, TypeError, KeyError):
+        raise FormatError(f"{path}: a line is no result of this command; name another file") from None
+    for name, value in task.items():
+        if heading.get(name) != value:
+            raise OptionError(f"{path} has results with {name} {heading.get(name)!r}, not {value!r}; name another file for these")
+    return found
+
+
+def progress(results: Sequence[ImageResult], total: int) -> str:
+    """Return one line about a run, a bar first.
+
+    Parameters
+    ----------
+    results : sequence of ImageResult
+        What is done.
+    total : int
+        Number of images.
+    """
+    share = len(results) / max(total, 1)
+    bar = "█" * round(20 * share) + "░" * (20 - round(20 * share))
+    counts = {status: sum(result.status == status for result in results) for status in ("verified", "attacked", "undecided")}
+    return " | ".join([f"{bar} {len(results)} of {total}", *(f"{count} {status}" for status, count in counts.items())])
+
+
+def show(found: RobustAccuracy, console: Console, title: str, total: int) -> None:
+    """Print natural accuracy and what became of the images that are classified rightly.
+
+    Parameters
+    ----------
+    found : RobustAccuracy
+        The results.
+    console : Console
+        Where to print.
+    title : str
+        Of the table.
+    total : int
+        Number of images.
+    """
+    from blocklp.problems.report import print_table
+
+    count = len(found.results)
+    table = Table(box=box.SIMPLE_HEAD, title=Text(title), title_justify="left", pad_edge=False)
+    table.add_column("")
+    for heading in ("images", "share"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    rows = [("natural accuracy", count - found.count("misclassified"))]
+    rows += [(status, found.count(status)) for status in ("verified", "attacked", "undecided")]
+    for name, number in rows:
+        table.add_row(name, str(number), f"{100 * number / count:.1f} %" if count else "")
+    print_table(table, console)
+    seconds = sum(result.seconds for result in found.results)
+    typer.echo(f"{count} of {total} images, {seconds:.2f} s; robust accuracy between {found.verified:.4g} and {found.upper:.4g}")

@@ -1,0 +1,151 @@
+"""Robust accuracy of many images, against verdicts image by image."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from blocklp.errors import FormatError, ModelError, OptionError, ShapeError
+from blocklp.problems import cli
+from blocklp.problems.verification import Property, digits, network_bounds, robust_accuracy, verify
+from blocklp.problems.verification.images import read_images
+from blocklp.problems.verification.robust_cli import results_of
+from blocklp.problems.verification.robustness import RobustAccuracy
+
+from ..verification_networks import conv, dense, residual, unit_box
+
+NETWORK, IMAGES, LABELS = digits.load()
+# At this radius the eight takes a long search, and two others a search of a few nodes.
+EASY = [0, 1, 2, 3, 4, 5, 6, 7, 9]
+IMAGES, LABELS = IMAGES[EASY], LABELS[EASY]
+EPS = 1.5 / 16
+
+
+@pytest.fixture(scope="module")
+def found() -> RobustAccuracy:
+    wrong = LABELS.clone()
+    wrong[5] = 6  # one label that the network does not give
+    return robust_accuracy(NETWORK, IMAGES, wrong, EPS)
+
+
+def test_every_image_has_the_verdict_that_it_has_alone(found: RobustAccuracy) -> None:
+    kinds = {"unsat": "verified", "sat": "attacked"}
+    assert [result.image for result in found.results] == list(range(9))
+    assert found.count("verified") and found.count("attacked"), "the radius tells nothing of the one or the other"
+    for image, result in zip(IMAGES, found.results, strict=True):
+        if result.image == 5:
+            assert result.status == "misclassified"
+            continue
+        low, high = (image - EPS).clamp(0, 1).flatten(), (image + EPS).clamp(0, 1).flatten()
+        assert result.status == kinds[verify(NETWORK, Property.robustness(low, high, result.label, 10)).status]
+    assert found.natural == pytest.approx(8 / 9) and found.count("verified") + found.count("attacked") == 8
+
+
+def test_a_counterexample_is_in_the_box_and_a_margin_is_below_all_samples(found: RobustAccuracy) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for image, result in zip(IMAGES, found.results, strict=True):
+        low, high = (image - EPS).clamp(0, 1), (image + EPS).clamp(0, 1)
+        if result.x is not None:
+            point = torch.from_numpy(result.x).view(image.shape)
+            assert bool(((low <= point.double()) & (point.double() <= high)).all())
+            outputs = NETWORK.to(torch.float32)(point[None])[0]
+            assert outputs.argmax() != result.label or outputs.sort().values[-2] == outputs.max()
+        if result.status == "verified":
+            x = low + (high - low) * torch.randint(2, (500, *image.shape), generator=generator)
+            outputs = NETWORK(x)
+            own = outputs[:, result.label].clone()
+            outputs[:, result.label] = -torch.inf
+            assert 0 < result.bound <= (own - outputs.max(1).values).min()
+
+
+def test_a_radius_for_each_pixel_holds_the_others_still() -> None:
+    still = robust_accuracy(NETWORK, IMAGES[:3], LABELS[:3], np.zeros((8, 8)))
+    assert still.verified == 1.0
+    half = np.zeros((8, 8))
+    half[:, :4] = 1.0
+    found = robust_accuracy(NETWORK, IMAGES[:3], LABELS[:3], half)
+    moved = [(torch.from_numpy(r.x).view(8, 8) - IMAGES[r.image, 0])[:, 4:] for r in found.results if r.x is not None]
+    assert moved and all(bool((m == 0).all()) for m in moved)
+
+
+@pytest.mark.parametrize("network", [dense(0), conv(0), residual(0)], ids=["dense", "conv", "residual"])
+@pytest.mark.parametrize("method", ["interval", "crown", "slopes"])
+def test_bounds_of_several_boxes_are_those_of_each(network, method) -> None:  # type: ignore[no-untyped-def]
+    lower, upper = unit_box(network, 1)
+    middle = (lower + upper) / 2
+    low, high = torch.stack([lower, lower, middle]), torch.stack([upper, middle, upper])
+    together = network_bounds(network, low, high, method=method, gap=method == "slopes")
+    for box in range(3):
+        alone = network_bounds(network, low[box], high[box], method=method)
+        for several, one in zip(together.layers, alone.layers, strict=True):
+            if method != "slopes":  # ascents differ by rounding
+                torch.testing.assert_close(several.lower[box], one.lower, rtol=0, atol=1e-9)
+                torch.testing.assert_close(several.upper[box], one.upper, rtol=0, atol=1e-9)
+    outputs = network(low[1] + (high[1] - low[1]) * torch.rand(200, *lower.shape, dtype=torch.float64))
+    assert bool((outputs >= together.output.lower[1].flatten()).all() and (outputs <= together.output.upper[1].flatten()).all())
+
+
+def test_known_bounds_must_be_of_the_box_and_leave_the_verdict() -> None:
+    low, high = (IMAGES[3] - EPS).clamp(0, 1), (IMAGES[3] + EPS).clamp(0, 1)
+    known = network_bounds(NETWORK, low, high, method="crown").relaxation
+    prop = Property.robustness(low.flatten(), high.flatten(), 3, 10)
+    assert verify(NETWORK, prop, known=known).status == verify(NETWORK, prop).status
+    wider = Property.robustness(low.flatten() - 0.1, high.flatten(), 3, 10)
+    with pytest.raises(ModelError, match="does not hold the box of clause 0"):
+        verify(NETWORK, wider, known=known)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ShapeError, match="one whole number for each image"):
+        robust_accuracy(NETWORK, IMAGES, LABELS[:8], EPS)
+    with pytest.raises(ModelError, match="labels are 0 to 10"):
+        robust_accuracy(NETWORK, IMAGES, LABELS + (LABELS == 9), EPS)
+    with pytest.raises(ModelError, match="outside of"):
+        robust_accuracy(NETWORK, IMAGES * 16, LABELS, EPS)
+    for eps, error in ((-0.1, OptionError), (math.nan, OptionError), (np.zeros(3), ShapeError)):
+        with pytest.raises(error, match="eps"):
+            robust_accuracy(NETWORK, IMAGES, LABELS, eps)
+    with pytest.raises(ShapeError, match="a dimension of boxes in front"):
+        network_bounds(NETWORK, IMAGES, IMAGES[:2])
+    with pytest.raises(OptionError, match="one box at a time"):
+        network_bounds(NETWORK, IMAGES, IMAGES, method="prox")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the legacy exporter is the quick one
+def test_the_command_goes_on_where_it_ended(tmp_path: Path, found: RobustAccuracy, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, table, out = tmp_path / "digits.onnx", tmp_path / "digits.csv", tmp_path / "out.jsonl"
+    torch.onnx.export(digits.module(), (torch.zeros(1, 1, 8, 8),), str(model), dynamo=False)
+    np.save(tmp_path / "images.npy", IMAGES.numpy())
+    np.save(tmp_path / "labels.npy", np.array([0, 1, 2, 3, 4, 6, 6, 7, 9]))
+    command = ["robust", str(model), "--images", str(tmp_path / "images.npy"), "--labels", str(tmp_path / "labels.npy")]
+    command += ["--eps", "3/32", "--results", str(out)]
+    begun = CliRunner().invoke(cli.app, [*command, "--first", "4"])
+    assert begun.exit_code == 0 and "4 of 4 images" in begun.stdout
+    lines = out.read_text().splitlines()
+    out.write_text("\n".join(lines) + '\n{"image": 9, "la')  # what a run that was killed leaves
+    ended = CliRunner().invoke(cli.app, [*command, "--json"])
+    assert ended.exit_code == 0, ended.output
+    assert out.read_text().splitlines()[:5] == lines and len(out.read_text().splitlines()) == 10
+    entries = json.loads(ended.stdout)
+    assert [e["status"] for e in entries["results"]] == [r.status for r in found.results]
+    assert entries["verified"] == found.verified and entries["natural"] == found.natural
+
+    # All are there: nothing is run, and the table is that of the file.
+    import blocklp.problems.verification.robustness as module
+
+    monkeypatch.setattr(module, "robust_accuracy", lambda *a, **k: pytest.fail("an image with a line was run again"))
+    shown = CliRunner().invoke(cli.app, command)
+    assert f"robust accuracy between {found.verified:.4g} and {found.upper:.4g}" in shown.stdout and "88.9 %" in shown.stdout
+    with pytest.raises(OptionError, match=r"results with eps 0\.09375, not 0\.25"):
+        results_of(out.read_text(), out, json.loads(lines[0]) | {"eps": 0.25})
+    with pytest.raises(FormatError, match="no result"):
+        results_of(lines[0] + "\n{}\n", out, json.loads(lines[0]))
+    table.write_text("3,0,255\n4,0\n")
+    with pytest.raises(FormatError, match="different numbers of pixels"):
+        read_images(table)
+    with pytest.raises(OptionError, match="--labels"):
+        read_images(tmp_path / "images.npy")
