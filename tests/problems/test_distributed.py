@@ -40,7 +40,7 @@ def test_the_first_process_prints_one_object(path):
     alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     assert json.loads(run(command, **alone).stdout)["hash"] == found["hash"]
     path.write_text("2 1\n1 1 -3\n")  # no pairs
-    assert json.loads(run(command, **alone).stdout)["bound"] == -3.0
+    assert -3.0 - 1e-12 <= json.loads(run(command, **alone).stdout)["bound"] <= -3.0
 
 
 def test_without_torchrun_the_command_says_how(path):
