@@ -161,7 +161,7 @@ def test_windows_give_what_the_whole_network_gives(monkeypatch: pytest.MonkeyPat
     lower, upper = unit_box(network, 8, 0.3)
     assert all(window_sizes(network, network.ops[r].inputs[0]) is not None for r in network.relus[1:])
     windowed = network_bounds(network, lower, upper, steps=10)
-    monkeypatch.setattr("blocklp.problems.verification.bounds.window_sizes", lambda *_: None)
+    monkeypatch.setattr("blocklp.problems.verification.tightener.window_sizes", lambda *_: None)
     whole = network_bounds(network, lower, upper, steps=10)
     for one, other in zip(windowed.layers, whole.layers, strict=True):
         torch.testing.assert_close(one.lower, other.lower, rtol=1e-4, atol=1e-5)
