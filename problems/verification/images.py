@@ -241,7 +241,7 @@ def read_numbers(text: str, name: str) -> list[float]:
 
 
 def image_box(
-    image: Image, shape: Sequence[int], epsilon: float, mean: Sequence[float], std: Sequence[float], space: str
+    image: Image, shape: Sequence[int], epsilon: float | NDArray[Any], mean: Sequence[float], std: Sequence[float], space: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the box of inputs around an image that stand for valid pixels, and the image itself.
 

@@ -227,14 +227,15 @@ class _Batch:
         """Hand over every image when it is decided, those that are not at last."""
         for image in (self.predicted != self.labels).nonzero()[:, 0].tolist():
             yield self._result(image, "misclassified")
+        stages: tuple[Callable[[], None], ...] = (
+            lambda: self._bound("interval", 1),
+            lambda: self._attack(1, 10),
+            lambda: self._bound("slopes", 1),
+            lambda: self._attack(2, 40),
+            lambda: self._margins(POLISH),
+        )
         try:
-            for stage in (
-                lambda: self._bound("interval", 1),
-                lambda: self._attack(1, 10),
-                lambda: self._bound("slopes", 1),
-                lambda: self._attack(2, 40),
-                lambda: self._margins(POLISH),
-            ):
+            for stage in stages:
                 if len(self.left):
                     stage()
                     yield from self._decided()
@@ -283,7 +284,7 @@ class _Batch:
         last = len(self.network.ops) - 1
         relus = [r for r in self.network.relus if r in self.network.ancestors(last)]
         most = max(1, CHUNK // sum(math.prod(op.shape) for op in self.network.ops))
-        for image, rival in zip(images.split(most), rivals.split(most), strict=True):
+        for image, rival in zip(torch.split(images, most), torch.split(rivals, most), strict=True):
             exact = self.relaxation.select(place[image])
             one = torch.eye(self.network.outputs, dtype=torch.float64, device=image.device)
             cost = (one[self.labels[image]] - one[rival]).view(-1, *self.network.ops[last].shape)

@@ -40,6 +40,8 @@ class Shuffled(InProcess):
             self.draw.shuffle(self.waiting)
             while self.waiting:
                 future, call, given = self.waiting.pop()
+                if not future.set_running_or_notify_cancel():
+                    continue
                 if self.draw.random() < self.losses:
                     future.set_exception(ProcessError("lost"))
                 else:
@@ -53,7 +55,8 @@ class Shuffled(InProcess):
     def _flush(self):
         while self.waiting:
             future, call, given = self.waiting.pop()
-            future.set_result(call(*given))
+            if future.set_running_or_notify_cancel():
+                future.set_result(call(*given))
 
 
 @pytest.mark.parametrize("seed", range(6))
