@@ -60,7 +60,7 @@ class StatedPart:
         return cls(model, processes, common)
 
     def form(self, problem: Decomposition) -> tuple[object, ...]:
-        """What all processes must state alike, beside numbers: names of variables, blocks and rows."""
+        """Names of variables, blocks and rows, which all processes must state alike."""
         private = self.model.private
         variables = [(n, None if n in private else tuple(v.shape)) for n, v in self.model.variables.items()]
         blocks = [
@@ -124,7 +124,7 @@ class StatedPart:
         return torch.cat(found)
 
     def objective_of_others(self, problem: Decomposition, x: Tensor) -> Tensor:
-        """What variables of other processes add to the objective at a point ``(1, variables)``: ``(1,)``."""
+        """The part of the objective that variables of other processes add at a point ``(1, variables)``: ``(1,)``."""
         own = (problem.cost * x)[:, ~self.common].sum(1)
         return self.processes.sum(own.clone()) - own
 
