@@ -124,7 +124,7 @@ class StatedPart:
         return torch.cat(found)
 
     def objective_of_others(self, problem: Decomposition, x: Tensor) -> Tensor:
-        """The part of the objective that variables of other processes add at a point ``(1, variables)``: ``(1,)``."""
+        """Sum what variables of other processes cost at a point ``(1, variables)``: ``(1,)``."""
         own = (problem.cost * x)[:, ~self.common].sum(1)
         return self.processes.sum(own.clone()) - own
 
