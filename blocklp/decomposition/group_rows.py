@@ -98,6 +98,8 @@ class GroupRows:
             )
         if as_rows is not None:
             stated = stated.bounds_as_rows(as_rows)
+        if not stated.lower.shape[-1]:
+            return cls.none(group, low)
         doing = f"writing out the rows of the blocks {group.name!r}"
         deadline.check(doing, WRITING * stated.matrix.shape[2] * group.dim * group.blocks)
         matrix = stated.matrix.to(low).permute(0, 2, 3, 1)
@@ -125,6 +127,15 @@ class GroupRows:
         needed = _reached(size, finite) if loose else far.expand_as(columns)
         units = unit.expand(len(low), -1, group.blocks)
         return cls(kept.nonzero()[:, 0], matrix, lower, upper, units, sums, used, columns, needed)
+
+    @classmethod
+    def none(cls, group: Group, low: Tensor) -> GroupRows:
+        """Those of a type without rows, such as boxes; ``low`` ``(batch, copies)`` are bounds of copies."""
+        side = low.new_zeros(len(low), 0, group.blocks)
+        columns = low.new_zeros(len(low), group.dim, group.blocks)
+        matrix, used = low.new_zeros(1, 0, group.dim, 1), torch.zeros_like(side, dtype=torch.bool)
+        kept = torch.zeros(0, dtype=torch.int64, device=low.device)
+        return cls(kept, matrix, side, side, side, side, used, columns, columns)
 
 
 def _reached(entries: Tensor, sides: Tensor) -> Tensor:

@@ -242,18 +242,16 @@ class RestrictedMaster:
         self.row_unit = _power_of_two(sizes.max(axis=1).toarray().reshape(-1))
         if self.layout.blocks:
             self._tabulate()
+        held = self.layout.held
+        unit, mark, none = self.unit[held], np.full(len(held), HELD), np.zeros(0, np.int64)
+        cost, bounds = self.cost[held] * unit / self.scale, (self.lower[held] / unit, self.upper[held] / unit)
+        self._columns((np.zeros(len(held), np.int64), none, np.zeros(0)), cost, *bounds, owner=mark)
         one = np.ones(self.layout.blocks)
         self._rows(one, one)
         first = self.highs.getNumRow()
         lower, upper = self.row_lower / self.row_unit, self.row_upper / self.row_unit
-        self._rows(lower, upper)
-        held = self.layout.held
         own = self.by_variable if len(held) == width else self.by_variable[:, held]
-        own = _scaled(_with_data(own, own.data * self.unit[held][own.indices]), self.row_unit)
-        columns = _parts(stacked([csr_array((first, len(held))), own]))
-        unit, mark = self.unit[held], np.full(len(held), HELD)
-        cost = self.cost[held] * unit / self.scale
-        self._columns(columns, cost, self.lower[held] / unit, self.upper[held] / unit, owner=mark)
+        self._rows(lower, upper, _scaled(_with_data(own, own.data * unit[own.indices]), self.row_unit))
         if self.layout.blocks:
             self._elastic(first, lower[: self.elastic], upper[: self.elastic])
 
@@ -373,14 +371,8 @@ class RestrictedMaster:
 
 def _scaled(matrix: Any, unit: Array) -> csr_array:
     """Rows divided by their units."""
-    rows = csr_array(matrix)
+    rows = matrix if isinstance(matrix, csr_array) else csr_array(matrix)
     return _with_data(rows, rows.data * np.repeat(1 / unit, np.diff(rows.indptr)))
-
-
-def _parts(matrix: csr_array) -> Entries:
-    """The entries of a matrix by columns."""
-    columns = csc_array(matrix)
-    return columns.indptr[:-1], columns.indices, columns.data
 
 
 def _with_data(matrix: csr_array, data: Array) -> csr_array:
