@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from blocklp.errors import BlocklpError, OptionError
+from blocklp.problems.datasets.cli import register as register_datasets
 from blocklp.problems.densecrf.cli import register as register_densecrf
 from blocklp.problems.files import MAX_BYTES
 from blocklp.problems.learnt.cli import register as register_learnt
@@ -51,7 +52,20 @@ METHODS = (
 )
 """Names of :data:`blocklp.methods.METHODS`, for a help that does not wait for torch."""
 
-OPTIONAL = ("highspy", "gurobipy", "cvxpy", "matplotlib", "dimod", "ortools", "thinqpbo", "numba", "scikit-image", "mtkahypar", "ray")
+OPTIONAL = (
+    "highspy",
+    "gurobipy",
+    "cvxpy",
+    "matplotlib",
+    "dimod",
+    "ortools",
+    "thinqpbo",
+    "numba",
+    "scikit-image",
+    "mtkahypar",
+    "ray",
+    "pooch",
+)
 COMPLEMENTED = "a clique problem, solved as independent sets of the complement graph; pairs are those of the complement"
 
 
@@ -175,6 +189,7 @@ register_densecrf(app)
 register_lp(app)
 register_matching(app)
 register_learnt(app)
+register_datasets(app)
 
 
 @app.command("demo")

@@ -1,4 +1,4 @@
-"""The commands of verification: ``blocklp verify``, ``supports``, ``bounds``, ``robust`` and ``fetch``.
+"""The commands of verification: ``blocklp verify``, ``supports``, ``bounds`` and ``robust``.
 
 Whatever these commands need is imported when they run: their options must not cost the other commands time.
 """
@@ -49,7 +49,6 @@ def register(app: typer.Typer) -> None:
     app.command("supports")(supports_command)
     app.command("bounds")(bounds_command)
     app.command("robust")(robust_command)
-    app.command("fetch")(fetch_command)
     app.callback()(global_options)
 
 
@@ -440,43 +439,3 @@ def bounds_command(
         assert plot is not None
         report.plot_layers(figure, before.layers, found.layers, title)
         figure.savefig(plot, dpi=150)
-
-
-def fetch_command(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A benchmark set; --list shows them.")] = None,
-    to: Annotated[Path, typer.Option(metavar="DIR", help="Where the folder of the set goes.")] = Path(),
-    base_url: Annotated[str | None, typer.Option(metavar="URL", help="Address of a copy of the benchmarks.")] = None,
-    show: Annotated[bool, typer.Option("--list", help="List the sets.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
-) -> None:
-    """Download a public benchmark set (VNN-COMP 2021), check it, and write its instances.csv and expected.csv.
-
-    Run it again to go on after an interrupt; files that are there and have their checksums are left alone.
-    """
-    from blocklp.problems.verification.fetch import benchmark_sets, fetch_set
-
-    base, sets = benchmark_sets()
-    if show or name is None:
-        if not show:
-            raise typer.BadParameter(f"name a set: {', '.join(sets)}", param_hint="NAME")
-        for found in sets.values():
-            sizes = f"{len(found.files):3} files {found.bytes / 1e6:5.1f} MB {len(found.instances):3} instances"
-            typer.echo(f"{found.name:16} {sizes}  {found.about}")
-        typer.echo(f"from {base_url or base}")
-        return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    shown = Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
-    with interruptible(), shown as progress:
-        task = progress.add_task(name, total=sets[name].bytes if name in sets else None)
-        arrived: dict[str, int] = {}
-
-        def told(file: Any, got: int) -> None:
-            arrived[file.path] = got
-            progress.update(task, completed=sum(arrived.values()), description=file.path)
-
-        folder, fetched = fetch_set(name, to, base_url, told)
-    total = len(sets[name].files)
-    typer.echo(f"{folder}: {total} files, {fetched} downloaded, {total - fetched} there before; all checksums agree")
