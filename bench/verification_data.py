@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from bench.data import BESIDE, data
+from blocklp.problems.verification import from_torch
 from blocklp.problems.verification.images import image_box, read_image
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.onnx_reader import read_onnx
@@ -26,33 +28,18 @@ from blocklp.problems.verification.tightener import Tightener
 from blocklp.search.parameter_ascent import ascend
 
 ROOT = Path(__file__).parents[1]
-FOLDER = ROOT.parent / "shared" / "data" / "verification"
 NETS = {
-    "sgd": "decomposition_plnn/cifar_sgd_8px.onnx",
-    "madry": "decomposition_plnn/cifar_madry_8px.onnx",
-    "base": "oval21/nets/cifar_base_kw.onnx",
-    "wide": "oval21/nets/cifar_wide_kw.onnx",
-    "deep": "oval21/nets/cifar_deep_kw.onnx",
+    "sgd": "verification/decomposition_plnn/cifar_sgd_8px.pth",
+    "madry": "verification/decomposition_plnn/cifar_madry_8px.pth",
+    "base": "verification/oval21/nets/cifar_base_kw.onnx",
+    "wide": "verification/oval21/nets/cifar_wide_kw.onnx",
+    "deep": "verification/oval21/nets/cifar_deep_kw.onnx",
 }
 """CIFAR-10 networks; their input is (pixel - MEAN) / STD."""
 MEAN, STD = (0.485, 0.456, 0.406), (0.225,)
 
 RIVAL = "BLOCKLP_AUTO_LIRPA"
 """Names the folders, separated as in PYTHONPATH, with the sources of auto_LiRPA and what it needs."""
-
-
-def data(name: str = "") -> Path:
-    """Return a file or folder of the verification data.
-
-    Raises
-    ------
-    FileNotFoundError
-        It is not there.
-    """
-    path = FOLDER / name
-    if not path.exists():
-        raise FileNotFoundError(f"{path} is missing: the verification cases need the data set shared/data/verification")
-    return path
 
 
 @dataclass(frozen=True)
@@ -89,10 +76,28 @@ class Problem:
         return tightener
 
 
+def network_of(net: str) -> Network:
+    """A network of :data:`NETS`; those of the UAI 2020 paper are published as PyTorch checkpoints of one architecture."""
+    path = data(NETS[net])
+    if path.suffix == ".onnx":
+        return read_onnx(path)
+    layers: list[nn.Module] = [nn.Conv2d(3, 16, 4, 2, 1), nn.ReLU(), nn.Conv2d(16, 32, 4, 2, 1), nn.ReLU(), nn.Flatten()]
+    module = nn.Sequential(*layers, nn.Linear(2048, 100), nn.ReLU(), nn.Linear(100, 10))
+    [state] = torch.load(path, weights_only=True, map_location="cpu")["state_dict"]
+    module.load_state_dict(state)
+    return from_torch(module, (3, 32, 32))
+
+
+def images() -> Path:
+    """Images of CIFAR-10 with labels: the first hundred of the test set, or the first fifty of them."""
+    some = BESIDE / "verification" / "images" / "cifar10_test_rows0-49.csv"
+    return some if some.exists() else data("verification/images/cifar10_test.csv")
+
+
 def problem(net: str, radius: int, row: int) -> Problem:
     """Read a network and the valid pixels within ``radius``/255 of a test image."""
-    network = read_onnx(data(NETS[net]))
-    image = read_image(data("images/cifar10_test_rows0-49.csv"), row)
+    network = network_of(net)
+    image = read_image(images(), row)
     lower, upper, _ = image_box(image, network.input_shape, radius / 255, MEAN, STD, "pixel")
     assert image.label is not None
     others = [k for k in range(network.outputs) if k != image.label]

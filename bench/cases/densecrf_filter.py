@@ -12,7 +12,8 @@ from unittest import mock
 import numpy as np
 import torch
 
-from bench.densecrf_data import data, has_pydensecrf, msrc
+from bench.data import data
+from bench.densecrf_data import has_pydensecrf, msrc
 from bench.registry import Record, case
 from blocklp.oracles.filters import lattice_operations
 from blocklp.oracles.filters.gaussian import Gaussian
@@ -78,7 +79,7 @@ def lattice(quick: bool) -> list[Record]:
 )
 def mean_field(quick: bool) -> list[Record]:
     records: list[Record] = []
-    pictures = {"MSRC": msrc("2_14")[0], "VOC": read_image(data("voc/2007_000129_0img.png"))}
+    pictures = {"MSRC": msrc("2_14")[0], "VOC": read_image(data("densecrf/voc/2007_000129_0img.png"))}
     for name, image in pictures.items():
         height, width, _ = image.shape
         points = height * width

@@ -8,7 +8,8 @@ import time
 import torch
 from torch import Tensor
 
-from bench.densecrf_data import data, msrc
+from bench.data import data
+from bench.densecrf_data import msrc
 from bench.registry import Record, case
 from blocklp.oracles.filters.divide_and_conquer import divide_and_conquer
 from blocklp.oracles.filters.ordered import ordered_filter
@@ -19,7 +20,7 @@ from blocklp.problems.densecrf.readers import read_image
 
 def images() -> dict[str, Tensor]:
     """An MSRC and a VOC image, and crops of them."""
-    small, large = msrc("2_14")[0], read_image(data("voc/2007_000129_0img.png"))
+    small, large = msrc("2_14")[0], read_image(data("densecrf/voc/2007_000129_0img.png"))
     return {"MSRC quarter": small[::2, ::2], "MSRC": small, "VOC": large}
 
 

@@ -18,12 +18,12 @@ import torch
 
 import blocklp as bl
 from bench.cases.verification_nodes import INSTANCES, batch_of
+from bench.data import data
 from bench.device_checks import Differs, compare
 from bench.device_places import Place
 from bench.instances import ba
 from bench.registry import Record, case
 from bench.rivals import highs, on_gpu, or_tools_pdlp_on
-from bench.verification_data import FOLDER, data
 from blocklp.errors import BlocklpError
 from blocklp.general_solvers.solvers import reference
 from blocklp.problems.densecrf import DenseCRF, image_crf, solve_densecrf
@@ -278,12 +278,13 @@ def verification(table: Table, quick: bool) -> Iterator[Record]:
 def nodes(table: Table, quick: bool) -> Iterator[Record]:
     """Branch and bound over signs; simulated: a batch of as many nodes as a device takes, from batches of few."""
     place, (name, image) = table.place, INSTANCES[0]
-    if not FOLDER.is_dir():
+    try:
+        network = read_onnx(data(f"verification/oval21/nets/{name}.onnx"))
+    except FileNotFoundError as error:
         nothing = dict.fromkeys(("seconds", "predicted", "launches", "waits", "GB"))
-        yield table.row("nodes of oval21", name, nothing, None, "not measured: shared/data/verification is absent")
+        yield table.row("nodes of oval21", name, nothing, None, f"not measured: {error}")
         return
-    network = read_onnx(data(f"oval21/nets/{name}.onnx"))
-    prop = read_property(data(f"oval21/specs/{name}-{image}.vnnlib"), network.inputs, network.outputs)
+    prop = read_property(data(f"verification/oval21/specs/{name}-{image}.vnnlib"), network.inputs, network.outputs)
     network = network.to(torch.float64, place.device)
     most = batch_of(network, prop)
     if place.real:

@@ -1,10 +1,8 @@
-"""The shared real instances."""
+"""Real instances."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from bench.instances import ba
+from bench.data import data
 from bench.registry import Record, case
 from bench.rivals import highs, max_flow
 from blocklp.errors import FormatError
@@ -12,19 +10,17 @@ from blocklp.problems.mis import read_graph
 from blocklp.problems.qpbo import Qubo, read_qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "qpbo"
-
 
 def instances(quick: bool) -> list[Qubo]:
-    """All QUBOs and vertex-cover graphs; a made one where the data folder is absent."""
-    files = sorted((DATA / "qubo").glob("*.sparse")) + sorted((DATA / "mis" / "mwvc").glob("*.mwvc"))
+    """All QUBOs and vertex-cover graphs."""
+    files = sorted(data("qpbo/qubo").glob("*.sparse")) + sorted(data("qpbo/mis/mwvc").glob("*.mwvc"))
     found = []
     for file in files[:3] if quick else files:
         try:
             found.append(read_qubo(file) if file.suffix == ".sparse" else read_graph(file).to_qubo())
         except FormatError as error:
             print(f"refused: {file.name}, {str(error).partition(':')[2]}")
-    return found or [ba(50, 0)]
+    return found
 
 
 @case(

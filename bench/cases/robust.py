@@ -8,8 +8,9 @@ from pathlib import Path
 
 import torch
 
+from bench.data import data
 from bench.registry import Record, case
-from bench.verification_data import MEAN, NETS, STD, data
+from bench.verification_data import MEAN, NETS, STD, images
 from blocklp.problems.verification.images import Image, image_box, read_images
 from blocklp.problems.verification.onnx_files import Runtime
 from blocklp.problems.verification.onnx_reader import read_onnx
@@ -42,7 +43,7 @@ def run(quick: bool) -> list[Record]:
 def _compare(count: int) -> Record:
     path: Path = data(NETS["base"])
     network, runtime = read_onnx(path), Runtime(path)
-    pixels, labels = (array[:count] for array in read_images(data("images/cifar10_test_rows0-49.csv")))
+    pixels, labels = (array[:count] for array in read_images(images()))
     pixels = pixels.reshape(count, 32, 32, 3)
     began = time.process_time()
     found = robust_accuracy(network, pixels, labels, RADIUS, mean=MEAN, std=STD, timeout=TIMEOUT, runtime=runtime)

@@ -12,8 +12,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 import blocklp as bl
+from bench.data import data
 from bench.registry import Record, case
-from bench.verification_data import data
 from blocklp.problems.verification.answers import Answer, How, Networks, answer
 from blocklp.problems.verification.batch import DECIDED, Instance, read_instances
 
@@ -41,7 +41,7 @@ def draw(records: list[Record], figure: Figure) -> None:
 
 
 def _ask(instance: Instance, how: How) -> Answer:
-    folder = data()
+    folder = data("verification")
     return answer(folder / instance.vnnlib, [str(folder / instance.onnx)], how, Networks(), bl.Deadline(how.timeout))
 
 
@@ -62,9 +62,9 @@ def _compared(status: str, expected: str) -> str:
     draw,
 )
 def run(quick: bool) -> list[Record]:
-    with data("expected.csv").open(newline="") as stream:
+    with data("verification/expected.csv").open(newline="") as stream:
         known = {(row["onnx"], row["vnnlib"]): row for row in csv.DictReader(stream)}
-    instances = [i for i in read_instances(data("instances.csv")) if not quick or i.onnx.split("/")[0] in QUICK]
+    instances = [i for i in read_instances(data("verification/instances.csv")) if not quick or i.onnx.split("/")[0] in QUICK]
     cap = 5.0 if quick else float(os.environ.get(CAP, "inf"))
     unattacked: dict[tuple[str, str], str] = {}
     for instance in instances:
@@ -92,8 +92,8 @@ def run(quick: bool) -> list[Record]:
                 "reading": found.load_seconds,
                 **{phase: verdict.phases.get(phase, 0.0) for phase in PHASES},
                 "nodes/s": verdict.nodes / search if verdict.nodes and search > LEAST else None,
-                "fastest tool": float(row["fastest_s"]) if row["fastest_s"] else None,
-                "slowest tool": float(row["slowest_s"]) if row["slowest_s"] else None,
+                "fastest tool": float(row["fastest_s"]) if row.get("fastest_s") else None,
+                "slowest tool": float(row["slowest_s"]) if row.get("slowest_s") else None,
                 "unattacked": unattacked.get(instance.key),
             }
         )

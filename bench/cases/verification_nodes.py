@@ -7,8 +7,8 @@ import sys
 import torch
 
 from bench.cases.verification_instances import LEAST
+from bench.data import data
 from bench.registry import Record, case
-from bench.verification_data import data
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.onnx_reader import read_onnx
 from blocklp.problems.verification.properties import Property
@@ -39,8 +39,8 @@ def run(quick: bool) -> list[Record]:
     threads = torch.get_num_threads()
     try:
         for net, image in INSTANCES[: 1 if quick else None]:
-            network = read_onnx(data(f"oval21/nets/{net}.onnx"))
-            prop = read_property(data(f"oval21/specs/{net}-{image}.vnnlib"), network.inputs, network.outputs)
+            network = read_onnx(data(f"verification/oval21/nets/{net}.onnx"))
+            prop = read_property(data(f"verification/oval21/specs/{net}-{image}.vnnlib"), network.inputs, network.outputs)
             for number in THREADS:
                 torch.set_num_threads(number)
                 found = verify(network, prop, timeout=5.0 if quick else SECONDS, attack=False)

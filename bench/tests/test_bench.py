@@ -14,14 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from blocklp.problems.datasets import data_folder
 from blocklp.problems.mis import WeightedGraph
 from blocklp.problems.mrf import Mrf
 from blocklp.problems.qpbo import Qubo
 
 ROOT = Path(__file__).parents[2]
-QPBO = ROOT.parent / "shared" / "data" / "qpbo"
-CRF = ROOT.parent / "shared" / "data" / "densecrf"
-VERIFICATION = ROOT.parent / "shared" / "data" / "verification"
+BESIDE = ROOT.parent / "shared" / "data"
+QPBO, CRF, VERIFICATION = (
+    pytest.mark.skipif(not (BESIDE / name).is_dir() and not (data_folder() / name).is_dir(), reason=f"blocklp data fetch {name}")
+    for name in ("qpbo", "densecrf", "verification")
+)
 DRAWN = ("table_4_1", "anytime", "weights", "size_and_batch", "scaling", "batch", "matching", "learning")
 pytestmark = pytest.mark.skipif(
     not all(find_spec(name) for name in ("ortools", "thinqpbo")), reason="the extra [bench] is not installed"
@@ -37,7 +40,7 @@ pytestmark = pytest.mark.skipif(
         "size_and_batch",
         "scaling",
         "batch",
-        "real",
+        pytest.param("real", marks=QPBO),
         "large",
         "traffic",
         "sparse_lps",
@@ -111,7 +114,7 @@ def test_counts_do_not_grow(tmp_path: Path) -> None:
                 assert record[what] is not None and record[what] <= 1.1 * max(before[what], 0.0) + 0.5, (record["method"], what)
 
 
-@pytest.mark.skipif(not VERIFICATION.exists(), reason="the shared verification data is not there")
+@VERIFICATION
 @pytest.mark.skipif(not all(find_spec(name) for name in ("onnx", "onnxruntime", "highspy")), reason="a reader of networks is missing")
 @pytest.mark.parametrize("case", ["output", "anytime", "layers", "instances", "nodes"])
 def test_a_quick_run_on_networks_has_no_bound_above_the_truth(case: str, tmp_path: Path) -> None:
@@ -131,7 +134,7 @@ def test_a_quick_run_on_networks_has_no_bound_above_the_truth(case: str, tmp_pat
         assert records[0]["error 20"] > records[0]["error 100"] and records[0]["gap 100"] >= 0
 
 
-@pytest.mark.skipif(not CRF.exists(), reason="the shared dense CRF data is not there")
+@CRF
 @pytest.mark.skipif(not all(find_spec(name) for name in ("PIL", "numba")), reason="the extra [densecrf] is not installed")
 @pytest.mark.parametrize("case", ["methods", "mixed", "ordered", "lattice", "mean_field", "iterations"])
 def test_a_quick_run_on_dense_crfs_has_no_bound_above_an_energy(case: str, tmp_path: Path) -> None:
@@ -153,7 +156,7 @@ def test_a_quick_run_on_dense_crfs_has_no_bound_above_an_energy(case: str, tmp_p
         assert all(r["MF5 same energy"] < r["MF5 normalised"] <= r["unary"] for r in records)
 
 
-@pytest.mark.skipif(not QPBO.exists(), reason="the shared MRF data is not there")
+@QPBO
 def test_a_quick_run_on_mrfs_has_no_bound_above_an_energy(tmp_path: Path) -> None:
     *records, counted = quick_run("mrf_methods", tmp_path)
     for record in records:
@@ -165,7 +168,7 @@ def test_a_quick_run_on_mrfs_has_no_bound_above_an_energy(tmp_path: Path) -> Non
     assert int(counted["LP"]["shown"]) <= len(records)
 
 
-@pytest.mark.skipif(not QPBO.exists(), reason="the shared QUBOs are not there")
+@QPBO
 def test_a_quick_run_of_root_bounds_orders_them(tmp_path: Path) -> None:
     records = quick_run("tightening", tmp_path, "--limit", "3")
     assert (tmp_path / "tightening.png").exists()
@@ -176,7 +179,7 @@ def test_a_quick_run_of_root_bounds_orders_them(tmp_path: Path) -> None:
     assert dense["semidefinite %"] < dense["tightened %"] < dense["max-flow %"]
 
 
-@pytest.mark.skipif(not QPBO.exists(), reason="the shared QUBOs and graphs are not there")
+@QPBO
 def test_a_quick_run_of_exact_solvers_agrees(tmp_path: Path) -> None:
     records = quick_run("exact", tmp_path, "--limit", "5")
     assert (tmp_path / "exact.png").exists()
