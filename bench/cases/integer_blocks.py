@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
 
 import blocklp as bl
+from bench.data import data
 from bench.integer_models import Instance, assignment, median, of_file, packing
 from bench.registry import Record, case
 from blocklp.general_solvers.integer_program import solved_by_highs
 from blocklp.general_solvers.linear_program import loaded_highs
-
-FOLDER = "BLOCKLP_GCG"
-"""Environment variable with the folder of GCG's instances; the files are not part of the project."""
 
 LIMIT = 90.0
 CLOSED = 0.99
@@ -29,13 +25,11 @@ PACKINGS = ((50, 100, 40, 1), (50, 120, 35, 2), (50, 150, 28, 3), (80, 100, 60, 
 
 
 def instances(quick: bool) -> Iterator[Instance]:
-    """Those of the folder, if there is one, and those that are made."""
+    """Those of GCG, and those that are made."""
     if quick:
         yield from (assignment("C", 3, 20), median(12, 3, 1), packing(12, 150, 10, 1))
         return
-    if (folder := os.environ.get(FOLDER)) is None:
-        sys.exit(f"set {FOLDER} to the folder with GCG's instances")
-    for path in sorted(Path(folder).glob("*/*.lp")):
+    for path in sorted(data("lp/gcg").glob("*/*.lp")):
         if (found := of_file(path)) is not None:
             yield found
     yield from (assignment(kind, agents, 100) for kind in "ABCD" for agents in (5, 10, 20))
@@ -109,7 +103,7 @@ def summary(records: list[Record]) -> Record:
 @case(
     "integer_blocks",
     "Integer knapsacks as blocks",
-    "GCG's own instances whose rows have knapsacks (in the folder that `BLOCKLP_GCG` names: bin packing, p-median with capacities, "
+    "GCG's own instances whose rows have knapsacks (`blocklp data fetch lp/gcg`: bin packing, p-median with capacities, "
     "cutting stock, generalised assignment, multiple knapsack), and made ones: generalised assignment by the laws of Chu and "
     "Beasley, p-median, bin packing. Every knapsack is a block `Knapsack(..., integer=True)`, all else rows. `Lagrangean` is the "
     "bound of `solve(tol=1e-7)`, with the passes after which 99 % of its distance from the LP's are closed, of those at which the "

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -16,7 +14,7 @@ import torch
 from scipy.sparse import csr_array, vstack
 
 import blocklp as bl
-from bench.cases.lp_files import FOLDER
+from bench.data import data
 from bench.registry import Record, case
 from blocklp.general_solvers.linear_program import Array, LinearProgram, loaded_highs
 from blocklp.problems.lp import read_linear_program
@@ -37,12 +35,11 @@ NETLIB = ("afiro", "adlittle", "share2b", "israel", "sctap1", "scsd1", "scsd6", 
     "threads; setting up (`root`) is apart. HiGHS's dual simplex, presolve off, is given the first 1,024 in two processes at "
     "once, with the cutoff as its `objective_bound`; bounds are changed in place, and it starts from its last basis or from the "
     "root's, whichever is faster. It certifies nothing. `findings`: bounds above HiGHS's values, or states that contradict "
-    "them. Files are those of the folder `BLOCKLP_LP_FILES` (Netlib's); 25fv47 is refused, since variables without bounds grow "
+    "them. Files are those of `blocklp data fetch lp/netlib`; 25fv47 is refused, since variables without bounds grow "
     "in it at no cost. Medians of five runs. `tightening`: milliseconds of one thread for the least and largest values of 100 "
     "variables over the points within 1 % of the optimum, and HiGHS's, one LP after the other from the last basis.",
 )
 def run(quick: bool) -> Iterator[Record]:
-    folder = os.environ.get(FOLDER)
     made = {
         "GAP 8 x 48": gap(8, 48),
         "GAP 10 x 100": gap(10, 100),
@@ -52,10 +49,8 @@ def run(quick: bool) -> Iterator[Record]:
     tasks = [(name, program, depth) for name, program in made.items() for depth in (1, 2, 4)]
     if quick:
         tasks = [("GAP 3 x 8", gap(3, 8), 2)]
-    elif folder is None:
-        sys.exit(f"set {FOLDER} to a folder with Netlib's .mps.gz files")
     else:
-        tasks += [(name, read_linear_program(Path(folder, f"{name}.mps.gz")).program, 2) for name in NETLIB]
+        tasks += [(name, read_linear_program(data(f"lp/netlib/{name}.mps.gz")).program, 2) for name in NETLIB]
     for name, program, depth in tasks:
         found = record(name, program, depth, 64 if quick else NODES)
         print(found, file=sys.stderr, flush=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -11,13 +10,11 @@ from pathlib import Path
 import torch
 
 import blocklp as bl
+from bench.data import data
 from bench.registry import Record, case
 from blocklp.errors import FormatError, NonFiniteError
 from blocklp.general_solvers.linear_program import loaded_highs
 from blocklp.problems.lp import read_linear_program
-
-FOLDER = "BLOCKLP_LP_FILES"
-"""Environment variable with the folder; the files are not part of the project."""
 
 LIMIT, TOLERANCE = 60.0, 1e-4
 NAMES = ("file", "rows", "columns", "entries", "HiGHS", "value", "HiGHS seconds", "PDLP seconds")
@@ -31,7 +28,7 @@ def record(path: Path, limit: float) -> Record:
     """One file by HiGHS's choice of methods and by its PDLP, and by ours."""
     import highspy
 
-    name = path.name.split(".")[0]
+    name = ("highs-" if path.parent.name == "highs" else "") + path.name.split(".")[0]
     try:
         program = read_linear_program(path).program
     except FormatError:
@@ -90,8 +87,8 @@ def summary(records: list[Record]) -> Record:
 @case(
     "lp_files",
     "Linear programs from files",
-    "All MPS and LP files of the folder that `BLOCKLP_LP_FILES` names (for this page those of coin-or-tools/Data-Netlib and of "
-    "`check/instances` of ERGO-Code/HiGHS, these marked `highs-`; integers are relaxed), one thread, a minute each. HiGHS by its "
+    "All MPS and LP files of `blocklp data fetch lp/netlib lp/highs` (coin-or-tools/Data-Netlib, and `check/instances` of "
+    "ERGO-Code/HiGHS, marked `highs-`; integers are relaxed), one thread, a minute each. HiGHS by its "
     "choice of methods to 1e-9 and by PDLP to 1e-4, by its own measure; ours to a certified gap of 1e-4, presolve included. "
     "`declared`: variables that our bound assumes to be bounded, in the last row LPs with any. `findings`: a bound above HiGHS's "
     "value, or a status that contradicts it.",
@@ -99,14 +96,11 @@ def summary(records: list[Record]) -> Record:
 def run(quick: bool) -> Iterator[Record]:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as made:
-        folder, limit = os.environ.get(FOLDER), LIMIT
+        limit, folders = (10.0, [Path(made)]) if quick else (LIMIT, [data("lp/netlib"), data("lp/highs")])
         if quick:
-            folder, limit = made, 10.0
-            Path(folder, "quick.lp").write_text(QUICK)
-        if folder is None:
-            sys.exit(f"set {FOLDER} to a folder with .mps and .lp files")
+            Path(made, "quick.lp").write_text(QUICK)
         records = []
-        for path in sorted(Path(folder).iterdir(), key=lambda p: p.stat().st_size):
+        for path in sorted((p for folder in folders for p in folder.iterdir()), key=lambda p: p.stat().st_size):
             records.append(record(path, limit))
             print(records[-1], file=sys.stderr, flush=True)
             yield records[-1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import sys
 import tempfile
@@ -16,15 +15,13 @@ import numpy as np
 import torch
 
 import blocklp as bl
+from bench.data import data
 from bench.registry import Record, case
 from blocklp.errors import FormatError, NonFiniteError
 from blocklp.lp import BlockStructure, LinearProgram, block_structure
 from blocklp.lp.detection.detect import installed
 from blocklp.problems.files import format_suffix
 from blocklp.problems.lp import LinearProgramFile, read_decomposition, read_linear_program
-
-FOLDERS = "BLOCKLP_STRUCTURE_FILES"
-"""Environment variable with folders, separated by colons; the files are not part of the project."""
 
 FAMILIES = 8
 """Most families of names of which all subsets are tried as the master."""
@@ -160,8 +157,8 @@ def summary(records: list[Record], start: float) -> Record:
 @case(
     "structure",
     "Block structure of linear programs from files",
-    "All MPS and LP files below the folders that `BLOCKLP_STRUCTURE_FILES` names (for this page `check/instances` of "
-    "scipopt/gcg, `check/instances` of ERGO-Code/HiGHS and coin-or-tools/Data-Netlib), by `bl.detect` with an effort of 1; "
+    "All MPS and LP files of `blocklp data fetch lp` (`check/instances` of scipopt/gcg, `check/instances` of ERGO-Code/HiGHS and "
+    "coin-or-tools/Data-Netlib), by `bl.detect` with an effort of 1; "
     "seconds are of CPU, one thread, after imports. `given`: the structure of a `.dec` or `.blk` file of GCG beside the LP; "
     "else the one that names of rows tell, `b_` for blocks and `m_` for the master, or, where rows have two to eight names "
     "before their numbers, the names that leave most white area as master. `white`: GCG's score max white. `same by spfwh`: "
@@ -171,19 +168,16 @@ def summary(records: list[Record], start: float) -> Record:
 def run(quick: bool) -> Iterator[Record]:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as made:
-        folders = os.environ.get(FOLDERS)
+        folders = [Path(made)] if quick else [data(f"lp/{name}") for name in ("gcg", "highs", "netlib")]
         if quick:
-            folders = made
-            Path(folders, "quick.lp").write_text(QUICK)
-        if folders is None:
-            sys.exit(f"set {FOLDERS} to folders with .mps and .lp files, separated by colons")
+            Path(made, "quick.lp").write_text(QUICK)
         began = time.process_time()
         if installed():
             bl.detect(np.eye(6) + np.eye(6, k=1))
         start = time.process_time() - began
         records = []
-        for folder in folders.split(os.pathsep):
-            for path in sorted(Path(folder).rglob("*"), key=lambda p: (p.parent, p.stat().st_size)):
+        for folder in folders:
+            for path in sorted(folder.rglob("*"), key=lambda p: (p.parent, p.stat().st_size)):
                 if path.is_file() and format_suffix(path) in (".mps", ".lp"):
                     one = record(path)
                     if one is not None:

@@ -195,7 +195,7 @@ def test_what_is_missing_says_what_fetches_it(tmp_path, monkeypatch):
         located("qpbo/maxcut/G1.txt")
     monkeypatch.delenv("BLOCKLP_DATA")
     assert data_folder() == Path.home() / ".cache" / "blocklp" / "data"
-    with pytest.raises(OptionError, match="choose one of densecrf, qpbo, verification"):
+    with pytest.raises(OptionError, match="choose one of densecrf, lp, qpbo, verification"):
         chosen("mnist")
 
 
