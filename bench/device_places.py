@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import torch
 
-from blocklp.engine import schedule
 from blocklp.kernels.backend import accelerators
 
 Result = TypeVar("Result")
@@ -100,19 +99,15 @@ class Place:
 
     @contextmanager
     def with_triton(self) -> Iterator[None]:
-        """Let ``"auto"`` take Triton's kernels where they are interpreted, too, as it does on a real device.
-
-        Interpreted they take so long that passes would be made one by one, between looks at the clock.
-        """
+        """Let ``"auto"`` take Triton's kernels where they are interpreted, too, as it does on a real device."""
         if self.real or os.environ.get("TRITON_INTERPRET") != "1":
             yield
             return
-        before, glance = os.environ.get("BLOCKLP_BACKEND"), schedule.GLANCE
-        os.environ["BLOCKLP_BACKEND"], schedule.GLANCE = "triton", 1e9
+        before = os.environ.get("BLOCKLP_BACKEND")
+        os.environ["BLOCKLP_BACKEND"] = "triton"
         try:
             yield
         finally:
-            schedule.GLANCE = glance
             os.environ.pop("BLOCKLP_BACKEND")
             if before is not None:
                 os.environ["BLOCKLP_BACKEND"] = before

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import blocklp as bl
-from blocklp.engine import schedule
 from blocklp.errors import OptionError
 from blocklp.methods import METHODS
 from blocklp.oracles import Edge, Simplex
@@ -101,12 +100,11 @@ def graphs(count: int) -> bl.Solver:
 
 
 @pytest.fixture
-def counted_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Triton's kernels count too; interpreted they take so long that passes would be made one by one, between looks at the clock."""
+def counted_kernels() -> None:
+    """Triton's kernels count too."""
     pytest.importorskip("triton", reason="triton is not installed")
     patch_once()
     simulated_device.count_triton()
-    monkeypatch.setattr(schedule, "GLANCE", 1e9)
 
 
 def watched(solver: bl.Solver, **options: object) -> simulated_device.Trace:

@@ -124,10 +124,11 @@ class Chunk:
         self.method, self.dtype = task.method, task.dtype
         self.active = Active.all_of(part, plan.problem.cost.device)
         self.candidates = self.offered(task.results, task.limits, task.repair, self.active.count)
-        self.schedule = Schedule(task.method, task.limits, task.dtype == torch.float64, task.rounds)
+        exact, on_device = task.dtype == torch.float64, self.active.device.type != "cpu"
+        self.schedule = Schedule(task.method, task.limits, exact, task.rounds, on_device)
         self.memory: tuple[Tensor, ...] | None = None
         self.gap = torch.full((self.active.count,), torch.inf, dtype=torch.float64)
-        self.at_once = task.observed or task.method.advised or self.active.device.type == "cpu"
+        self.at_once = task.observed or task.method.advised or not on_device
 
     @property
     def problem(self) -> Decomposition:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 from blocklp.engine.limits import Limits
 from blocklp.methods import Method
 
 GLANCE = 0.1
-"""Seconds between two looks at the clock, about; a pass is not divided."""
+"""Seconds between two looks at the clock, about; a pass is not divided.
+
+Without a time limit a device makes all passes up to the next check: they are short there, and the first ones
+wait for kernels to be compiled, which says nothing about the others.
+"""
 
 CLOSING = 3.0
 """Checks that it takes to end: one, and the final bounds."""
@@ -28,6 +34,8 @@ class Schedule:
         Whether it iterates in double precision.
     rounds : float
         Chunks for each thread.
+    on_device : bool
+        Whether passes are made on a device, not on a CPU.
 
     Attributes
     ----------
@@ -35,11 +43,12 @@ class Schedule:
         Passes so far, 0 before the first state.
     """
 
-    def __init__(self, method: Method, limits: Limits, exact: bool, rounds: float) -> None:
+    def __init__(self, method: Method, limits: Limits, exact: bool, rounds: float, on_device: bool) -> None:
         self.passes, self._next = 0, 1
         self._limits, self._cadence, self._rounds = limits, method.cadence, rounds
         self._exact, self._evaluated = exact, exact and method.evaluates
         self._longest, self._closing = 1, 0.0
+        self._clocked = not on_device or math.isfinite(limits.deadline.seconds)
 
     @property
     def place(self) -> tuple[int, int]:
@@ -78,7 +87,7 @@ class Schedule:
     def next_passes(self) -> int:
         """Passes to make before the next look at the clock or check."""
         most = 1 if self._evaluated else max(1, min(self._next - self.passes - 1, self._left))
-        return min(most, self._longest)
+        return min(most, self._longest) if self._clocked else most
 
     def note_passes(self, passes: int, seconds: float) -> None:
         """Count passes that took so many seconds."""

@@ -18,7 +18,6 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.decomposition.problem import Decomposition
-from blocklp.engine import schedule
 from blocklp.engine.best_bound import NEGLIGIBLE, NOTICED, improved_bounds
 from blocklp.engine.points import finish_points, offer_mean
 from blocklp.engine.status_record import status_record
@@ -250,11 +249,10 @@ def ring(seed: int, tilt: float = 0.0) -> bl.Model:
 
 
 @pytest.fixture
-def simulated(monkeypatch: pytest.MonkeyPatch) -> torch.device:
-    """The simulated device; kernels are interpreted, and passes are not made one by one for that."""
+def simulated() -> torch.device:
+    """The simulated device, where kernels are interpreted."""
     if not simulated_device.available():
         pytest.skip("this version of torch takes no devices from Python")
-    monkeypatch.setattr(schedule, "GLANCE", 1e9)
     return simulated_device.install()
 
 
