@@ -41,7 +41,7 @@ class Layer(nn.Module):
         Relative gap of minimisers, where neither one call of an oracle nor the simplex method is exact and
         the engine runs.
     passes : int
-        Most passes of the engine.
+        Most passes of the engine, or of the alternating directions that find nearest points for ``prox``.
     **settings
         Of the mode, see :mod:`blocklp.learning.modes`: ``rho`` of ``prox``; ``tau``, ``rho`` and ``envelope``
         of ``lpgd``; ``samples``, ``sigma``, ``antithetic`` and ``generator`` of ``perturbed``;

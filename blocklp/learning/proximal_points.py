@@ -38,9 +38,8 @@ RELAXATION = 1.6
 DECREASE = 0.9
 """Part of the distance from a fixed point at which an answer of the faces replaces the passes' iterate."""
 
-WARM, FIRST, LONGER, MOST = 8, 24, 2.0, 20_000
-"""Passes before the faces are tried, from a warm start and else, how much longer the next turn is, and most
-passes of all turns."""
+WARM, FIRST, LONGER = 8, 24, 2.0
+"""Passes before the faces are tried, from a warm start and else, and how much longer the next turn is."""
 
 
 @dataclass
@@ -94,10 +93,12 @@ class ProximalPoints:
         Of one instance, in float64; its costs are not read.
     tolerance : float
         Residual at which a point is accepted.
+    most : int
+        Most passes of the alternating direction method.
     """
 
-    def __init__(self, problem: Decomposition, tolerance: float) -> None:
-        self.copies, self.tolerance = Copies(problem), tolerance
+    def __init__(self, problem: Decomposition, tolerance: float, most: int) -> None:
+        self.copies, self.tolerance, self.most = Copies(problem), tolerance, most
         self.square: Tensor = problem.counts
         self.axes: Tensor | None = None
         if (matrix := self.copies.matrix) is not None:
@@ -143,7 +144,7 @@ class ProximalPoints:
         """Passes and tries of the faces, until all instances are accepted."""
         answer: ProximalAnswer | None = None
         rows = torch.arange(len(target), device=target.device)
-        passes, turn = 0, WARM if warm else FIRST
+        passes, turn = 0, min(WARM if warm else FIRST, self.most)
         while True:
             state = self._passes(target, state, turn)
             passes += turn
@@ -158,9 +159,9 @@ class ProximalPoints:
                     _put(answer.start, rows, own.start),
                 )
             open_ = ~(own.residual <= self.tolerance)
-            if not bool(open_.any()) or passes >= MOST:
+            if not bool(open_.any()) or passes >= self.most:
                 return answer
-            turn = max(FIRST, int(LONGER * turn))
+            turn = min(max(FIRST, int(LONGER * turn)), self.most - passes)
             pairs = (own.start.points, state.points), (own.start.duals, state.duals)
             points, duals = (torch.where(better[:, None], new, old) for new, old in pairs)
             keep = open_.nonzero()[:, 0]

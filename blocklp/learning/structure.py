@@ -100,7 +100,7 @@ class Structure:
     def proximal(self) -> ProximalPoints:
         """How nearest points are found."""
         if self._proximal is None:
-            self._proximal = ProximalPoints(self.problem, self.proximal_tol)
+            self._proximal = ProximalPoints(self.problem, self.proximal_tol, self.passes)
         return self._proximal
 
     def costs(self, values: Tensor) -> Tensor:
