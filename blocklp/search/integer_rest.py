@@ -36,8 +36,8 @@ SHARP, PASSES = 1e-7, 5000
 CORE, PART = 150, 8
 """Variables that the first limit leaves open at least, and one of so many of all, if that is more."""
 
-NODES, MORE = 1000, 10
-"""Nodes of HiGHS's tree before the first dive, and the factor of the next limits."""
+MORE = 10
+"""Factor of the next limits of HiGHS's trees."""
 
 STEP = 1e-3
 """Least distance of limits, over the magnitude of the bound, where values are no multiples of a unit."""
@@ -59,6 +59,8 @@ class Rest:
         Lower bound on the optimum.
     nodes : int
         Relaxations and nodes of HiGHS's trees.
+    first_nodes : int
+        Nodes of HiGHS's tree before the first dive.
     began : float
         When, by the clock of ``time.perf_counter``.
     """
@@ -68,6 +70,7 @@ class Rest:
     max_nodes: float = math.inf
     bound: float = -math.inf
     nodes: int = 0
+    first_nodes: int = 1000
     began: float = field(default_factory=time.perf_counter)
 
     def solve(self) -> SearchResult:
@@ -100,7 +103,7 @@ class Rest:
         core = max(CORE, program.model.size // PART)
         most = float(torch.where(rises.isinf(), 0.0, rises).max())
         reach = min(most, float(rises.amax(0).kthvalue(min(core, program.model.size)).values))
-        nodes, dived, whole = NODES, False, False
+        nodes, dived, whole = self.first_nodes, False, False
         while not program.deadline.over():
             if self.bound >= program.goal():
                 return self._ended(Status.OPTIMAL)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import blocklp as bl
 from blocklp.errors import ModelError
-from blocklp.oracles import IntegerKnapsack, Knapsack, whole_loads
+from blocklp.oracles import IntegerKnapsack, Knapsack
 
 
 @st.composite
@@ -112,15 +112,15 @@ def test_integer_is_a_choice_of_the_class():
         Knapsack([1.0], 1.0, integer=2)
 
 
-def test_refusals(monkeypatch):
+def test_refusals():
     with pytest.raises(ModelError, match=r"block 1 of instance 0 have no common unit.*round them"):
         Knapsack([[0.5, 1.0], [1 / 3, 1.0]], 1.0, integer=True)
     with pytest.raises(ModelError, match="neither a capacity nor a least load"):
         Knapsack([1.0], integer=True)
-    monkeypatch.setattr(whole_loads, "ENTRIES", 50)
-    with pytest.raises(ModelError, match=r"table of block 0 of instance 1 would have 90 entries.*coarser unit"):
-        Knapsack(np.full(9, 4.0), [[2.0], [40.0]], integer=True)
-    Knapsack(np.full(9, 4.0), [[2.0], [16.0]], integer=True)  # in units of four there is room for four
+    weights = 1e8 + np.arange(9.0)
+    with pytest.raises(ModelError, match=r"table of block 0 of instance 1 would have 3.6e\+08 entries.*coarser unit"):
+        Knapsack(weights, [[2.0], [4e7]], integer=True)
+    Knapsack(np.full(9, 1e8), [[2e8], [4e8]], integer=True)  # in units of 1e8 there is room for four
 
 
 def test_wrong_integer_constraints_are_refused():

@@ -158,17 +158,27 @@ def test_equal_blocks_have_equal_walks() -> None:
     assert torch.equal(found[0, 0], point[0, 0]) and not bool((found[0, 2] * point[0, 2]).any())
 
 
-def test_memory_of_nodes_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To forget them saves time and changes no answer; in large graphs it is left out."""
+def test_memory_of_nodes_out_of_reach() -> None:
+    """To forget them saves time and changes no answer."""
     own, draw = Routes(2), np.random.default_rng(0)
     cost = torch.from_numpy(own.cost - 10 * draw.random((1, 9, len(own.cost))))
-    limits, answers = (own.consumption, own.upper, own.lower), []
-    for largest in (resource_path.LARGEST_REACH, 0):
-        monkeypatch.setattr(resource_path, "LARGEST_REACH", largest)
-        kind = ResourcePath(*own.ends, 0, own.customers + 1, *limits, elementary=True)
-        assert bool((kind.reach < resource_path.LARGEST_AMOUNT).any()) == bool(largest)
-        answers.append(kind.min_oracle(cost)[1])
-    assert torch.equal(*answers)
+    kind = ResourcePath(*own.ends, 0, own.customers + 1, own.consumption, own.upper, own.lower, elementary=True)
+    assert bool((kind.reach < resource_path.LARGEST_AMOUNT).any())
+    answer = kind.min_oracle(cost)[1]
+    kind.reach = torch.full_like(kind.reach, resource_path.LARGEST_AMOUNT)
+    assert torch.equal(answer, kind.min_oracle(cost)[1])
+
+
+def test_large_graphs_remember_all_nodes() -> None:
+    """There it would take too long to ask which ones are out of reach; walks of two arcs at most, by enumeration."""
+    n = 300
+    tails, heads = np.nonzero(~np.eye(n, dtype=bool))
+    kind = ResourcePath(tails, heads, 0, n - 1, np.ones((2, len(tails))), np.full((2, n), 2.0), elementary=True)
+    assert not bool((kind.reach < resource_path.LARGEST_AMOUNT).any())
+    cost = torch.rand(1, 1, len(tails), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    table = np.full((n, n), np.inf)
+    table[tails, heads] = cost[0, 0].numpy()
+    assert float(kind.min_oracle(cost)[1]) == pytest.approx(min(table[0, -1], (table[0] + table[:, -1]).min()), rel=1e-12)
 
 
 def test_fixings() -> None:

@@ -106,13 +106,13 @@ def test_fixing_leaves_a_small_core_with_the_optimum(monkeypatch: pytest.MonkeyP
 
 
 def test_dives_help_where_cores_take_many_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(integer_rest, "NODES", 1)
     dives = []
     dive = integer_rest.IntegerProgram.dive
     monkeypatch.setattr(integer_rest.IntegerProgram, "dive", lambda self, *given: (dives.append(1), dive(self, *given)))
     m = hard(3)
-    found = bl.solve_exact(m)
-    assert found.status == (bl.Status.OPTIMAL,) and found.primal.item() == pytest.approx(truth(m)) and len(dives) <= 1
+    program = integer_rest.IntegerProgram(m, 0, "auto", bl.Deadline(), 1e-6)
+    found = integer_rest.Rest(program, lambda event: None, first_nodes=1).solve()
+    assert found.status is bl.Status.OPTIMAL and found.incumbent == pytest.approx(truth(m)) and len(dives) <= 1
 
 
 def test_limits_and_callbacks_keep_valid_bounds() -> None:
