@@ -25,12 +25,23 @@ class EngineSettings:
         Copies from which on threads share the blocks of one instance, by parts with partial sums.
     divided_numbers : int
         Numbers read by a pass of PDHG from which on they share its rows.
+    cached_tiles : int
+        Tiles of rows and variables up to which one program of a device makes all passes of an instance: its
+        cache holds them from pass to pass.
+    launched_tiles : int
+        Tiles up to which it does so because launches would take longer, as long as the tiles of all instances
+        together are not more than a device is busy with.
+    busy_tiles : int
+        Tiles that a device is busy with.
     """
 
     cached_copies: int = 320_000
     looped_copies: int = KEPT_BYTES // 12
     divided_copies: int = 300_000
     divided_numbers: int = 300_000
+    cached_tiles: int = 16
+    launched_tiles: int = 32
+    busy_tiles: int = 4096
 
 
 DEFAULT = EngineSettings()

@@ -30,7 +30,7 @@ def _projection_passes(plan: Plan, x: Tensor, slack: Tensor, most: int) -> tuple
     slack, sums = slack.contiguous(), (tables.by_variable, tables.by_row)
     sizes = variables, rows, batch * rows, apart(program.entries)
     matrix = program.entries, (found, duals)
-    if leaps(tables, batch):
+    if leaps(tables, batch, plan.settings):
         laid = tuple(own.given for own in sums)
         given = most, *sizes, laid, *matrix, (points, sides), slack, partial, passes
         launch(kernels.projection_leap, (batch,), *given, LANES=LANES, **TILES)

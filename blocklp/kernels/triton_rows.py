@@ -17,15 +17,12 @@ from blocklp.kernels.operations import implements
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.program import Program
 from blocklp.kernels.row_tables import LANES, LONG, TILE, RowTables, SparseSums, apart
+from blocklp.kernels.settings import EngineSettings
 from blocklp.kernels.triton_launch import launch
 from blocklp.kernels.triton_row_kernels import sparse_extremes, sparse_products
 
 TILES = {"BLOCK": TILE, "LONG": LONG}
 """Constants of kernels over tiles, whose lanes are those of a program."""
-
-CACHED, SMALL, BUSY = 16, 32, 4096
-"""Tiles of an instance that is one program: it has so few that caches hold them from pass to pass; or so few
-that launches would take longer, as long as all instances together are not more than a device is busy with."""
 
 LONGEST, MOST_READ = 200, 4_000_000_000
 """Passes between looks at the clock, and numbers that these read, at most."""
@@ -45,10 +42,11 @@ def has_tables(problem: Decomposition) -> bool:
     return problem.coupling.indexed and not problem.coupling.maps
 
 
-def leaps(tables: RowTables, batch: int) -> bool:
+def leaps(tables: RowTables, batch: int, settings: EngineSettings) -> bool:
     """Whether one program makes all passes of an instance, with barriers between them and not launches."""
     tiles = tables.by_row.units + tables.by_variable.units
-    return tiles <= CACHED or (tiles <= SMALL and tiles * batch <= BUSY)
+    few = tiles <= settings.launched_tiles and tiles * batch <= settings.busy_tiles
+    return tiles <= settings.cached_tiles or few
 
 
 def _served(program: Program, problem: Decomposition, *_: Any) -> bool:
@@ -228,5 +226,5 @@ def _pdhg_passes(plan: Plan, state: Any, method: Any, most: int) -> tuple[Any, i
     batch, program = len(state.eta), state.program
     many = min(most, LONGEST, max(1, MOST_READ // max(1, batch * program.work)))
     passes = _Passes(plan, state, method)
-    whole = leaps(passes.tables, batch)
+    whole = leaps(passes.tables, batch, plan.settings)
     return passes.after(many, passes.leap(many) if whole else passes.one_by_one(many)), many

@@ -36,7 +36,7 @@ from .test_prox_block import Ball
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from blocklp.kernels import triton_admm, triton_checks
+from blocklp.kernels import triton_admm, triton_checks, triton_tables
 from blocklp.kernels.triton_launch import LANES
 from blocklp.kernels.triton_tables import TritonTables
 
@@ -228,20 +228,18 @@ def test_wider_index_tables_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) 
     """Those that only large instances need."""
     options = {"method": Quick(), "tol": 0, "passes": 7, "project": False}
     narrow = star(0, 140).compile(backend="triton").solve(**options)
-    monkeypatch.setattr(triton_checks, "INDICES", (torch.int32,))
+    for module in (triton_checks, triton_tables):
+        monkeypatch.setattr(module, "index_dtype", lambda problem: torch.int32)
     wide = star(0, 140).compile(backend="triton").solve(**options)
     for name in ("bound", "safe_bound", "primal", "raw_x"):
         assert torch.equal(getattr(narrow, name), getattr(wide, name)), name
 
 
-def test_more_tiles_than_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_tiles_than_lanes() -> None:
     """Squares are then added up in several rounds."""
-    few = 16
-    monkeypatch.setattr(triton_admm, "LANES", few)
-    monkeypatch.setattr(triton_admm, "programs", lambda lanes: -(-lanes // few))
-    plan = plan_of(edges(0, n=few * few // 2 + 40))
+    plan = plan_of(edges(0, n=LANES * LANES // 2 + 40))
     method = Quick()
-    assert plan.problem.groups[0].blocks > few * few
+    assert plan.problem.groups[0].blocks > LANES * LANES
     state = passed(plan, 1, method)
     primal, dual = residuals(by_definition(plan), state)
     torch.testing.assert_close(state.primal_residual, primal, rtol=1e-12, atol=0)

@@ -16,7 +16,6 @@ from .triton_programs import CASES, EXACT, REAL, begun, copied, definition, grap
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from blocklp.kernels import triton_rows
 
 triton_interpreter.patch_once()
 
@@ -33,7 +32,7 @@ def test_passes_of_pdhg(case: str, dtype: torch.dtype, dealt: str) -> None:
         states.append(definition("pdhg_passes")(plan, copied(states[-1]), method, 1)[0])
     assert len(states) < 100
     for state, many in ((states[0], 1), (states[-2], 1), (states[-2], 4)):
-        found, count = triton("pdhg_passes")(in_triton(plan), copied(state), method, many)
+        found, count = triton("pdhg_passes")(in_triton(plan, dealt), copied(state), method, many)
         known, _ = definition("pdhg_passes")(plan, copied(state), method, many)
         assert count == many and found.passes == known.passes
         for name in NAMES:
@@ -47,7 +46,7 @@ def test_an_instance_has_its_bits_whatever_is_beside_it(dealt: str) -> None:
     kept: list[PdhgState] = []
     for given in (models, models, models[:1]):
         plan = plan_of(*given)
-        kept.append(triton("pdhg_passes")(in_triton(plan), begun(plan), Pdhg(), 6)[0])
+        kept.append(triton("pdhg_passes")(in_triton(plan, dealt), begun(plan), Pdhg(), 6)[0])
     beside, again, alone = kept
     assert torch.equal(beside.now[0], again.now[0]) and torch.equal(beside.residual, again.residual)
     for name in ("eta", "age", "residual", "first_residual"):
@@ -55,13 +54,11 @@ def test_an_instance_has_its_bits_whatever_is_beside_it(dealt: str) -> None:
     assert torch.equal(beside.bar[0][:1, : alone.bar[0].shape[1] - 1], alone.bar[0][:, :-1])
 
 
-def test_tiles_and_whole_instances_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_and_whole_instances_give_the_same_bits() -> None:
     plan = plan_of(small(np.random.default_rng(0)))
     state, found = begun(plan), []
-    for tiles in (0, 10**9):
-        monkeypatch.setattr(triton_rows, "CACHED", tiles)
-        monkeypatch.setattr(triton_rows, "SMALL", tiles)
-        found.append(triton("pdhg_passes")(in_triton(plan), copied(state), Pdhg(), 6)[0])
+    for dealt in ("tiles", "whole"):
+        found.append(triton("pdhg_passes")(in_triton(plan, dealt), copied(state), Pdhg(), 6)[0])
     for name in NAMES:
         torch.testing.assert_close(getattr(found[0], name), getattr(found[1], name), rtol=0, atol=0)
     assert torch.equal(found[0].pulled, found[1].pulled)
@@ -80,7 +77,7 @@ def test_passes_launch_three_kernels_at_most_and_wait_for_nothing(device: torch.
     if device.type != simulated_device.NAME:
         pytest.skip("launches are counted on the simulated device")
     simulated_device.count_triton()
-    plan = in_triton(plan_of(graph(np.random.default_rng(0), 5), device=str(device)))
+    plan = in_triton(plan_of(graph(np.random.default_rng(0), 5), device=str(device)), dealt)
     state, passes = begun(plan), 20
     triton("pdhg_passes")(plan, copied(state), Pdhg(), 1)  # lays the tables out
     with simulated_device.watch() as trace:

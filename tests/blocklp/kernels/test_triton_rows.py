@@ -106,7 +106,9 @@ def test_projection(case: str, dtype: torch.dtype, dealt: str) -> None:
     x = torch.tensor(draw.uniform(0, 1, shape)).to(dtype)
     slack = torch.full_like(plan.program.lower, 2e-2)
     slack[0] = 100
-    found, known = (way("projection_passes")(own, x, slack, 30) for way, own in ((triton, in_triton(plan)), (definition, plan)))
+    found, known = (
+        way("projection_passes")(own, x, slack, 30) for way, own in ((triton, in_triton(plan, dealt)), (definition, plan))
+    )
     assert torch.equal(found[1], known[1]) and int(known[1][0]) == 1 < int(known[1].max()) < 30
     torch.testing.assert_close(found[0], known[0], **EXACT[dtype])
     assert found[1].dtype == known[1].dtype
@@ -115,7 +117,7 @@ def test_projection(case: str, dtype: torch.dtype, dealt: str) -> None:
 def test_projection_makes_no_more_passes_than_asked_for(dealt: str) -> None:
     plan = plan_of(small(np.random.default_rng(3)))
     x, slack = torch.ones_like(plan.program.reach), torch.zeros_like(plan.program.lower)
-    found, passes = triton("projection_passes")(in_triton(plan), x, slack, 4)
+    found, passes = triton("projection_passes")(in_triton(plan, dealt), x, slack, 4)
     known, _ = definition("projection_passes")(plan, x, slack, 4)
     assert passes.tolist() == [4, 4]
     torch.testing.assert_close(found, known, **EXACT[torch.float64])
@@ -125,7 +127,7 @@ def test_a_projection_waits_for_nothing_between_looks(device: torch.device, deal
     if device.type != simulated_device.NAME:
         pytest.skip("launches are counted on the simulated device")
     simulated_device.count_triton()
-    plan = in_triton(plan_of(graph(np.random.default_rng(0), 4), device=str(device)))
+    plan = in_triton(plan_of(graph(np.random.default_rng(0), 4), device=str(device)), dealt)
     x = torch.ones_like(plan.program.reach)
     triton("projection_passes")(plan, x, torch.zeros_like(plan.program.lower), 1)  # lays the tables out
     with simulated_device.watch() as trace:

@@ -14,6 +14,7 @@ from blocklp.kernels.backend import Backend
 from blocklp.kernels.operations import IMPLEMENTATIONS, OPERATIONS
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.row_tables import LONG
+from blocklp.kernels.settings import EngineSettings
 from blocklp.methods.pdhg import Pdhg, PdhgState
 from blocklp.oracles import Edge, Knapsack, Simplex
 
@@ -66,10 +67,12 @@ def plan_of(*models: bl.Model, dtype: torch.dtype = torch.float64, device: str =
     return plan
 
 
-def in_triton(plan: Plan) -> Plan:
-    """The plan, with Triton's operations."""
+def in_triton(plan: Plan, dealt: str = "whole") -> Plan:
+    """The plan, with Triton's operations: one program makes all passes of an instance, or each tile is a program of its own."""
     programs = {kind: replace(own, backend=Backend("triton")) for kind, own in plan.programs.items()}
-    return replace(plan, backend=Backend("triton"), programs=programs)
+    tiles = {"whole": 10**9, "tiles": 0}[dealt]
+    settings = EngineSettings(cached_tiles=tiles, launched_tiles=tiles)
+    return replace(plan, backend=Backend("triton"), programs=programs, settings=settings)
 
 
 def copied(state: PdhgState) -> PdhgState:
