@@ -436,17 +436,8 @@ def blur(values: Tensor, neighbours: Tensor, way: int, scale: float = 1.0) -> Te
             blur_last[grid](here, neighbours, out, size, channels, *axes, **block, SCALE=scale)
             return out
         out = values.new_empty(ways, size, channels)
-        blur_axis[*grid, ways](
-            here,
-            neighbours,
-            out,
-            size,
-            channels,
-            *axes,
-            **block,
-            FIRST=k == 0,
-            SCALE=scale if k == last else 1.0,
-        )
+        constants = {"FIRST": k == 0, "SCALE": scale if k == last else 1.0}
+        blur_axis[*grid, ways](here, neighbours, out, size, channels, *axes, **block, **constants)
         here = out
     result: Tensor = here[0]
     return result
