@@ -217,7 +217,7 @@ class CheckTables(InstanceTables):
 
 def is_small(size: int) -> bool:
     """Whether one program takes all blocks, or all variables, of an instance that has so many."""
-    return size <= WHOLE
+    return bool(size <= WHOLE)
 
 
 def index_dtype(problem: Decomposition) -> torch.dtype:
