@@ -124,6 +124,17 @@ def test_launches_of_a_whole_solve(device: torch.device, counted_kernels: None) 
     assert long.syncs + (most - 111) / 10 < 60, long.sites()
 
 
+def test_launches_of_a_graph_that_fills_a_device(
+    device: torch.device, counted_kernels: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two launches a pass, three a look at the weight and 17 a check."""
+    for name in ("triton_admm.CACHED", "triton_admm.SMALL", "triton_checks.WHOLE"):
+        monkeypatch.setattr(f"blocklp.kernels.{name}", 0)
+    short, long = (watched(graphs(1), passes=passes) for passes in (11, 31))
+    assert long.launches - short.launches <= 2 * 20 + 2 * (3 + 17), long.report(40)
+    assert long.syncs - short.syncs <= 2, long.sites()
+
+
 def test_launches_do_not_depend_on_the_batch_nor_on_who_is_done(device: torch.device, counted_kernels: None) -> None:
     alone, together = (watched(graphs(count), passes=31) for count in (2, 4))
     assert (alone.launches, alone.syncs) == (together.launches, together.syncs)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from blocklp.kernels.operations import implements
 from blocklp.kernels.plan import Plan
-from blocklp.kernels.triton_checks import WHOLE, CheckTables
+from blocklp.kernels.triton_checks import CheckTables, is_small
 from blocklp.kernels.triton_tables import TritonTables
 
 
@@ -19,7 +19,7 @@ def _checked(plan: Plan, *_: Any) -> bool:
 
 def _recorded(plan: Plan, *given: Any) -> bool:
     """Whether they pack records too: of small instances, whose points one program reads."""
-    return _checked(plan) and plan.problem.cost.shape[1] <= WHOLE and given[4] is None
+    return _checked(plan) and is_small(plan.problem.cost.shape[1]) and given[4] is None
 
 
 def _of(plan: Plan) -> CheckTables:

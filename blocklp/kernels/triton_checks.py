@@ -198,7 +198,7 @@ class CheckTables(InstanceTables):
     def _phases(self, blocks: int, variables: int) -> tuple[int, list[tuple[int, int]]]:
         """The most chunks of an instance, and the phases to launch with their programs an instance."""
         most = max(-(-blocks // TILES), -(-variables // TILES), 1)
-        return most, [(-1, 1)] if max(blocks, variables) <= WHOLE else [(phase, most) for phase in range(3)]
+        return most, [(-1, 1)] if is_small(max(blocks, variables)) else [(phase, most) for phase in range(3)]
 
     def _constants(self, function: Any) -> dict[str, Any]:
         """What kernels are compiled for, with a function of one block."""
@@ -213,6 +213,11 @@ class CheckTables(InstanceTables):
         strides = tuple(t.stride(0) if len(t) > 1 else 0 for t in shared)
         sizes = problem.cost.shape[1], problem.copies, group.start, group.blocks, last
         return (self.active, *layout), strides, sizes
+
+
+def is_small(size: int) -> bool:
+    """Whether one program takes all blocks, or all variables, of an instance that has so many."""
+    return bool(size <= WHOLE)
 
 
 def index_dtype(problem: Decomposition) -> torch.dtype:

@@ -6,8 +6,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,7 @@ from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
 
 from ... import simulated_device
 from ...block_types import Oracle
-from ...triton_interpreter import patch_once
+from ...triton_interpreter import patch_once, traffic
 from .test_operations import by_definition, compared, copied, forgotten
 from .test_prox_block import Ball
 
@@ -333,34 +332,6 @@ def test_another_rule_of_the_weight_is_asked() -> None:
 
 
 # Counts
-
-
-@contextmanager
-def traffic() -> Iterator[list[int]]:
-    """Bytes that lanes of interpreted kernels read and write, access by access."""
-    from triton.runtime.interpreter import interpreter_builder as builder
-
-    counted, before = (
-        [0],
-        {name: getattr(builder, name) for name in ("create_masked_load", "create_masked_store", "create_load", "create_store")},
-    )
-
-    def wrap(name: str, masked: int | None) -> Callable[..., Any]:
-        def access(pointers: Any, *args: Any) -> Any:
-            size = pointers.get_element_ty().primitive_bitwidth // 8
-            counted[0] += size * int(args[masked].data.sum() if masked is not None else pointers.data.size)
-            return before[name](pointers, *args)
-
-        return access
-
-    places = {"create_masked_load": 0, "create_masked_store": 1, "create_load": None, "create_store": None}
-    for name, masked in places.items():
-        setattr(builder, name, wrap(name, masked))
-    try:
-        yield counted
-    finally:
-        for name in before:
-            delattr(builder, name)
 
 
 def test_traffic_of_a_pass() -> None:

@@ -84,3 +84,23 @@ def test_passes_launch_three_kernels_at_most_and_wait_for_nothing(device: torch.
         state, count = triton("pdhg_passes")(plan, state, Pdhg(), passes)
     assert count == passes and trace.syncs == 0
     assert trace.launches <= (3 * passes if dealt == "tiles" else 20)
+
+
+def test_traffic_of_a_pass(dealt: str) -> None:
+    """At most 1.3 times what a pass over variables and one over rows read and write, in single precision.
+
+    A term of a product is 16 bytes: an entry, its number, and the place and value of its other factor; there are two products. A
+    variable is 36 bytes: where its terms begin, two iterates, its step, a cost and bounds read, two iterates written. A row is 52:
+    where its terms begin, two iterates and two activities, two steps and sides read, two iterates and two activities written.
+    """
+    nodes, degree = 96, 4
+    plan = in_triton(plan_of(graph(np.random.default_rng(0), nodes, degree), dtype=torch.float32))
+    state, found = begun(plan), []
+    for passes in (2, 12):
+        with triton_interpreter.traffic() as counted:
+            triton("pdhg_passes")(plan, copied(state), Pdhg(), passes)
+        found.append(counted[0])
+    edges = nodes * degree
+    terms, variables, rows = 7 * edges, nodes + edges, 3 * edges
+    model = 2 * 16 * terms + 36 * variables + 52 * rows
+    assert model <= (found[1] - found[0]) / 10 <= 1.3 * model

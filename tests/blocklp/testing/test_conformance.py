@@ -236,6 +236,9 @@ def test_wrong_types_fail(build: Callable[[], BlockType], test: str, message: st
     ("kind", "message"), [(Rooted, "does not run on"), (Returning, "answers on cpu"), (Numpy, "does not run on")]
 )
 def test_types_that_stay_on_the_cpu_fail(kind: Callable[[int], BlockType], message: str, device: torch.device) -> None:
+    if device.type == "cpu":
+        pytest.skip("nothing that stays on the CPU fails there")
+
     class Exam(BlockTypeConformance):
         def block_type(self) -> BlockType:
             return kind(3)
