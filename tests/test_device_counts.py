@@ -8,6 +8,8 @@ import torch
 
 import blocklp as bl
 from blocklp.errors import OptionError
+from blocklp.kernels.settings import DEFAULT, EngineSettings
+from blocklp.language.compiled_models import ModelList
 from blocklp.methods import METHODS
 from blocklp.oracles import Edge, Simplex
 from blocklp.problems.qpbo import Qubo, QuboBatch, roof_duality_batch
@@ -86,7 +88,7 @@ def test_instances_without_a_point_are_proved_infeasible_there(device: torch.dev
     assert found.status[1] == bl.Status.INFEASIBLE and found.status[0] == bl.Status.OPTIMAL
 
 
-def graphs(count: int) -> bl.Solver:
+def graphs(count: int, settings: EngineSettings = DEFAULT) -> bl.Solver:
     """Graphs of one pattern for kernels that take whole instances, on the simulated device."""
     ends = np.array([(i, (i + step) % 9) for i in range(9) for step in (1, 2)])
     models = []
@@ -96,7 +98,7 @@ def graphs(count: int) -> bl.Solver:
         m.add(Edge(), [y[ends[:, 0]], y[ends[:, 1]], z])
         m.minimize(draw.normal(size=9) @ y + draw.normal(size=len(ends)) @ z)
         models.append(m)
-    return bl.compile(models, device=simulated_device.install(), dtype=torch.float32, backend="triton")
+    return bl.Solver(ModelList(models), simulated_device.install(), torch.float32, "triton", settings)
 
 
 @pytest.fixture
@@ -128,9 +130,10 @@ def test_launches_of_a_graph_that_fills_a_device(
     device: torch.device, counted_kernels: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two launches a pass, three a look at the weight and 17 a check."""
-    for name in ("triton_admm.CACHED", "triton_admm.SMALL", "triton_checks.WHOLE"):
-        monkeypatch.setattr(f"blocklp.kernels.{name}", 0)
-    short, long = (watched(graphs(1), passes=passes) for passes in (11, 31))
+    for module in ("triton_checks", "triton_check_operations"):
+        monkeypatch.setattr(f"blocklp.kernels.{module}.is_small", lambda size: False)
+    settings = EngineSettings(cached_tiles=0, launched_tiles=0)
+    short, long = (watched(graphs(1, settings), passes=passes) for passes in (11, 31))
     assert long.launches - short.launches <= 2 * 20 + 2 * (3 + 17), long.report(40)
     assert long.syncs - short.syncs <= 2, long.sites()
 

@@ -188,11 +188,13 @@ def as_large() -> Iterator[None]:
     if importlib.util.find_spec("triton") is None:
         yield
         return
-    from blocklp.kernels import triton_admm, triton_checks
+    from blocklp.kernels import triton_admm, triton_check_operations, triton_checks
 
-    small = {"CACHED": 0, "SMALL": 0}
-    large = {"WHOLE": 0, "INDICES": (torch.int32, torch.int64)}
-    with mock.patch.multiple(triton_admm, **small), mock.patch.multiple(triton_checks, **large):
+    with (
+        mock.patch.object(triton_admm, "_together", lambda plan, tables: False),
+        mock.patch.object(triton_check_operations, "is_small", lambda size: False),
+        mock.patch.multiple(triton_checks, is_small=lambda size: False, INDICES=(torch.int32, torch.int64)),
+    ):
         yield
 
 

@@ -26,8 +26,10 @@ class EngineSettings:
     divided_numbers : int
         Numbers read by a pass of PDHG from which on they share its rows.
     cached_tiles : int
-        Tiles of rows and variables up to which one program of a device makes all passes of an instance: its
-        cache holds them from pass to pass.
+        Runs of blocks and variables up to which one program of a device makes all passes of ADMM over an
+        instance: its cache holds them from pass to pass.
+    cached_row_tiles : int
+        Tiles of rows and variables up to which it makes those of PDHG.
     launched_tiles : int
         Tiles up to which it does so because launches would take longer, as long as the tiles of all instances
         together are not more than a device is busy with.
@@ -39,7 +41,8 @@ class EngineSettings:
     looped_copies: int = KEPT_BYTES // 12
     divided_copies: int = 300_000
     divided_numbers: int = 300_000
-    cached_tiles: int = 16
+    cached_tiles: int = 8
+    cached_row_tiles: int = 16
     launched_tiles: int = 32
     busy_tiles: int = 4096
 

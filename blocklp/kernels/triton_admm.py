@@ -22,10 +22,6 @@ from blocklp.kernels.triton_launch import LANES, launch, programs
 from blocklp.kernels.triton_source import data_arguments
 from blocklp.kernels.triton_tables import CopyTables, GroupTable, TritonTables
 
-CACHED, SMALL, BUSY = 8, 32, 4096
-"""Tiles of an instance that is one program: it has so few that caches hold them from pass to pass; or so few
-that launches would take longer, as long as all instances together are not more than a device is busy with."""
-
 Arguments = tuple[Any, ...]
 
 
@@ -118,12 +114,13 @@ def _admm_first_iterates(
     return found
 
 
-def _together(problem: Decomposition, tables: TritonTables) -> bool:
+def _together(plan: Plan, tables: TritonTables) -> bool:
     """Whether an instance is a program of its own."""
     assert tables.active is not None and tables.sums is not None
-    tiles = sum(programs(problem.groups[own.number].blocks) for own in tables.groups)
+    tiles = sum(programs(plan.problem.groups[own.number].blocks) for own in tables.groups)
     tiles += _units(tables.sums)
-    return tiles <= CACHED or (tiles <= SMALL and tiles * len(tables.active) <= BUSY)
+    few = tiles <= plan.settings.launched_tiles and tiles * len(tables.active) <= plan.settings.busy_tiles
+    return tiles <= plan.settings.cached_tiles or few
 
 
 @implements("admm_passes", "triton", _whole)
@@ -141,7 +138,7 @@ def _admm_passes(plan: Plan, state: Any, relaxation: float, repeats: int, most: 
     squares = torch.empty_like(state.primal_residual), torch.empty_like(state.dual_residual)
     found = *squares, torch.empty_like(state.age), torch.empty_like(state.ready)
     common = {"ANCHORED": anchored, "RELAXATION": relaxation, "LANES": LANES}
-    if _together(problem, tables):
+    if _together(plan, tables):
         shared = groups, sums, given, cost, weights, parts, slots, found, most
         launch(kernels.leap, (len(active),), active, *shared, BLOCKS=blocks, **common)
     else:

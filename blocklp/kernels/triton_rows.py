@@ -46,7 +46,7 @@ def leaps(tables: RowTables, batch: int, settings: EngineSettings) -> bool:
     """Whether one program makes all passes of an instance, with barriers between them and not launches."""
     tiles = tables.by_row.units + tables.by_variable.units
     few = tiles <= settings.launched_tiles and tiles * batch <= settings.busy_tiles
-    return tiles <= settings.cached_tiles or few
+    return tiles <= settings.cached_row_tiles or few
 
 
 def _served(program: Program, problem: Decomposition, *_: Any) -> bool:

@@ -279,12 +279,12 @@ def test_some_instances_go_on_as_they_would_have() -> None:
 
 
 def test_counts_decide_which_form_it_is() -> None:
-    tables = replace(plan_of(edges(0, n=8 * LANES)).tables, active=torch.arange(1))
-    problem = bl.compile(edges(0, n=8 * LANES)).decomposition()
-    many = torch.arange(triton_admm.BUSY)
-    assert triton_admm._together(problem, tables) and not triton_admm._together(problem, replace(tables, active=many))
+    plan = plan_of(edges(0, n=8 * LANES))
+    one, many = torch.arange(1), torch.arange(plan.settings.busy_tiles)
+    assert triton_admm._together(plan, replace(plan.tables, active=one))
+    assert not triton_admm._together(plan, replace(plan.tables, active=many))
     small = plan_of(edges(0))
-    assert triton_admm._together(small.problem, replace(small.tables, active=many))
+    assert triton_admm._together(small, replace(small.tables, active=many))
 
 
 def test_several_passes_are_one_after_the_other() -> None:

@@ -200,7 +200,7 @@ def test_bits_do_not_depend_on_what_is_beside_an_instance_nor_on_the_run() -> No
 def test_launches_for_each_phase_give_the_bits_of_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, tables = laid_out(graph(7, 4500, 4300))
     together = everything(problem, tables, torch.float32)
-    monkeypatch.setattr(triton_checks, "WHOLE", 0)
+    monkeypatch.setattr(triton_checks, "is_small", lambda size: False)
     assert len(tables._phases(4300, 4500)[1]) == 3
     assert all(map(torch.equal, together, everything(problem, tables, torch.float32)))
 

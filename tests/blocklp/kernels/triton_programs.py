@@ -71,7 +71,7 @@ def in_triton(plan: Plan, dealt: str = "whole") -> Plan:
     """The plan, with Triton's operations: one program makes all passes of an instance, or each tile is a program of its own."""
     programs = {kind: replace(own, backend=Backend("triton")) for kind, own in plan.programs.items()}
     tiles = {"whole": 10**9, "tiles": 0}[dealt]
-    settings = EngineSettings(cached_tiles=tiles, launched_tiles=tiles)
+    settings = EngineSettings(cached_row_tiles=tiles, launched_tiles=tiles)
     return replace(plan, backend=Backend("triton"), programs=programs, settings=settings)
 
 
