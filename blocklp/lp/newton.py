@@ -52,8 +52,8 @@ LEAST, MOST, FALLING = 1e-9, 1e-3, 1e-2
 QUICK, SLOW = 25, 100
 """Newton steps up to which sigma grows, and at which a proximal step is left as it is and sigma falls."""
 
-GROWTH, SHRINKAGE, LARGEST = 5.0, 3.0, 1e6
-"""Factors of sigma, and its largest value."""
+GROWTH, SHRINKAGE, LARGEST, LEAST = 5.0, 3.0, 1e6, 1e-12
+"""Factors of sigma, and its largest and least value: below it rounding decides, and nothing is gained."""
 
 FLAT = 0.1
 """Part of the first derivative along a direction at which a step ends; three times that for a full step."""
@@ -147,7 +147,7 @@ def proximal_points(program: LinearProgram, x: Array, price: Array, deadline: De
         x, activity, steps = new, reached, newton.steps - before
         ended = exact and tolerance <= EXACT and move <= ENDED
         yield Iterate(x, price, newton.steps + taken, ended)
-        if deadline.over() or ended or newton.stuck:
+        if deadline.over() or ended or newton.stuck or sigma < LEAST:
             return
         if exact and steps <= QUICK:
             sigma = min(sigma * GROWTH, LARGEST)

@@ -12,6 +12,7 @@ import blocklp as bl
 from blocklp.deadline import Deadline
 from blocklp.errors import NonFiniteError, OptionError
 from blocklp.general_solvers.linear_program import LinearProgram
+from blocklp.lp import newton
 from blocklp.lp.closing import closed
 from blocklp.lp.judge import of_sides, proved, reduced_costs, violation
 from blocklp.lp.newton import DenseFactorError, proximal_points, serves
@@ -156,3 +157,12 @@ def test_factors_that_would_fill_up_are_not_begun() -> None:
         list(proximal_points(program, box[1], np.zeros(n), Deadline.of(20)))
     found = solve_linear_program(program, time_limit=2.0, passes=100, presolve=False)
     assert found.bound <= found.primal and found.seconds < 4
+
+
+def test_steps_that_never_converge_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sigma falls with every step that is not exact, and is never divided by once it is nothing."""
+    program = feasible_program(0)
+    start = np.clip(np.zeros(len(program.c)), program.lower, program.upper), np.zeros(len(program.row_lower))
+    monkeypatch.setattr(newton._Newton, "solve", lambda self, x, activity, price, *given: (x, activity, price, False))
+    made = list(proximal_points(program, *start, Deadline()))
+    assert 10 < len(made) < 100 and not made[-1].ended
