@@ -190,7 +190,8 @@ def ask(
             for q in range(count):
                 dual[q] = middle[q] + dual[q] * inverse
         _values(duals[b], start, blocks, first, count, table, masked[b % len(masked), first:], huge, values)
-        best[:count] = values[0, :count]
+        for q in range(count):
+            best[q] = values[0, q]
         for k in range(vertices):
             value, weight = values[k], weights[b, k, first : first + count]
             for q in range(count):
@@ -264,7 +265,8 @@ def advance(
         masks = masked[b % len(masked), first:]
         _values(duals[b], start, blocks, first, count, table, masks, huge, gradients)
         for k in range(vertices):
-            news[k, :count] = weights[b, k, first : first + count]
+            for q in range(count):
+                news[k, q] = weights[b, k, first + q]
         for _ in range(repeats):
             _turn(gradients, news, useds, ways, lanes, count, out)
             for k in range(vertices):
@@ -285,14 +287,15 @@ def advance(
                 used[q] = max(new[q] + (new[q] - last[q]) * before, zero)
             for q in range(count):
                 length[q] += used[q]
-            last[:] = new[:count]
+            for q in range(count):
+                last[q] = new[q]
         for q in range(count):
             length[q] = one / max(length[q], tiny)
         for k in range(vertices):
             used, further = useds[k], weights[b, k, first : first + count]
             for q in range(count):
                 used[q] *= length[q]
-            further[:] = used[:count]
+                further[q] = used[q]
         for i in range(dim):
             row = start + i * blocks + first
             point = points[b, row : row + count]
@@ -363,7 +366,8 @@ def renew(
         turns, lanes = np.empty((slots, TILE), weights.dtype), np.empty((6, TILE), weights.dtype)
         low, weight = lanes[0], eta[b]
         for k in range(slots):
-            news[k, :count] = weights[b, k, first : first + count]
+            for q in range(count):
+                news[k, q] = weights[b, k, first + q]
             gradient = gradients[k]
             gradient[:count] = 0
             for i in range(dim):
@@ -371,7 +375,8 @@ def renew(
                 atom, slope = atoms[b, k, i, first : first + count], slopes[b, row : row + count]
                 for q in range(count):
                     gradient[q] += atom[q] * slope[q]
-        low[:count] = gradients[0, :count]
+        for q in range(count):
+            low[q] = gradients[0, q]
         for k in range(slots):
             gradient = gradients[k]
             for q in range(count):
@@ -416,7 +421,8 @@ def renew(
                         turn[q] += atom[q] * move[q]
             _walk(gradients, news, ways, turns, lanes, count, weight)
         for k in range(slots):
-            weights[b, k, first : first + count] = news[k, :count]
+            for q in range(count):
+                weights[b, k, first + q] = news[k, q]
         for i in range(dim):
             row = start + i * blocks + first
             point = points[b, row : row + count]

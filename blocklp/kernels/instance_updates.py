@@ -72,7 +72,8 @@ def pass_over_blocks(
         points(eta[row], duals[row], t, (start, blocks, at, count), x, (data, row))
         for i in range(DIM):
             a = start + i * blocks + at
-            out[a : a + count] = x[i, :count]
+            for q in range(count):
+                out[a + q] = x[i, q]
 
 
 @kernel(grain=64)
@@ -205,7 +206,8 @@ def _restart(
         gather(place, target[row], near[1])
         _restarted(near[0], near[1], speed, ratio, x[i], t)
         if anchors.shape[1]:
-            anchors[row, a : a + count] = t
+            for q in range(count):
+                anchors[row, a + q] = t[q]
 
 
 @compile(nogil=True, error_model="numpy")
@@ -261,7 +263,8 @@ def first_means(
             count = min(RUN, own - at)
             for i in range(COUPLED):
                 a = start + i * blocks + at
-                near[i, :count] = given[a : a + count]
+                for q in range(count):
+                    near[i, q] = given[a + q]
             add(place, (start, blocks, at, count), near, sums[0], sums[CHAINS - 1])
         for v in range(used):
             total = sums[0, v] if CHAINS == 1 else sums[0, v] + sums[1, v]

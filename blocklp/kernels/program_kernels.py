@@ -91,8 +91,8 @@ def _blocks(
         for q in range(count):
             w[q] = diagonal[q] * inverse * (w[q] - min(max(w[q], -high[q]), -low[q]))
         if stored:
-            y_bar[at:end] = w[:count]
-            a_bar[at:end] = reached[:count]
+            for q in range(count):
+                y_bar[at + q], a_bar[at + q] = w[q], reached[q]
         else:
             _advance(dual, y0[at:end], w[:count], back)
             _advance(active, a0[at:end], reached[:count], back)
@@ -202,8 +202,8 @@ def decide(
 def _settle(now: Any, origin: Any, bar: Any, restarted: bool, back: Any) -> None:
     """Take a stored step: a restart sets the numbers and their origin to it, else a Halpern step follows."""
     if restarted:
-        now[:] = bar
-        origin[:] = bar
+        for q in range(len(bar)):
+            now[q] = origin[q] = bar[q]
     else:
         _advance(now, origin, bar, back)
 

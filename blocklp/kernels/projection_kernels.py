@@ -50,7 +50,8 @@ def _dual_step(
             w[q] = diagonal[q] * (w[q] - min(max(w[q], -high[q]), -low[q]))
         for q in range(count):
             back[q] += (further[q] - w[q]) * weight[q] * (w[q] - dual[q])
-        step[:] = w[:count]
+        for q in range(count):
+            step[q] = w[q]
     worst = off[0]
     for q in range(count):
         worst = max(worst, off[q])
@@ -145,7 +146,8 @@ def project(
                         at = group[4] + r * group[2] + first
                         for q in range(at, at + count):
                             ahead[q] = new[q] + momentum * (new[q] - y[q])
-                        y[at : at + count] = new[at : at + count]
+                        for q in range(at, at + count):
+                            y[q] = new[q]
                     sums = pulled[b, part]
                     add_adjoint(group, own_entries, first, count, ahead, sparse, place, room[0], sums)
 

@@ -202,7 +202,8 @@ def sum_parts(sums: Any, first: int, count: int, total: Any) -> None:
     total : ndarray
         ``(TILE,)``, written.
     """
-    total[:count] = sums[0, first : first + count]
+    for q in range(count):
+        total[q] = sums[0, first + q]
     for k in range(1, len(sums)):
         own = sums[k, first : first + count]
         for q in range(count):
