@@ -38,7 +38,7 @@ def counts(solver: bl.Solver, method: str, passes: int, every: int) -> simulated
 
 
 @pytest.mark.parametrize("method", sorted(METHODS.keys() - HOST))
-@pytest.mark.parametrize("family", ["QPBO, ragged", "two types", "clusters"])
+@pytest.mark.parametrize("family", ["QPBO, ragged", "two types", "clusters", "choices and rows"])
 def test_the_host_waits_once_a_check(family: str, method: str, device: torch.device) -> None:
     """And not between checks."""
     try:

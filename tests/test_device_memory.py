@@ -15,11 +15,19 @@ from blocklp.errors import DeviceError
 from blocklp.problems.qpbo import QuboBatch, roof_duality_batch
 
 from . import simulated_device as simulated
+from .triton_interpreter import patch_once
 
 pytestmark = pytest.mark.skipif(not simulated.available(), reason="torch cannot register devices from Python")
 
-BYTES_OF_EDGE = {torch.float32: 490, torch.float64: 530}
-"""What docs/gpu.md states: the peak of building and solving, by precision of the iterates."""
+BYTES_OF_EDGE = {
+    ("admm", torch.float32): 490,
+    ("admm", torch.float64): 530,
+    ("prox", torch.float32): 510,
+    ("prox", torch.float64): 690,
+    ("pdhg", torch.float32): 940,
+    ("pdhg", torch.float64): 1340,
+}
+"""What docs/gpu.md states: the peak of building and solving, by method and precision of the iterates."""
 
 
 @pytest.fixture
@@ -47,23 +55,37 @@ def copies(count: int) -> QuboBatch:
     return QuboBatch(linear.flatten(), edges, quadratic, first * len(one.linear), first * len(one.edges))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_bytes_of_an_edge(dtype: torch.dtype, sim: torch.device) -> None:
-    """The same for every size: ten million edges take less than 8 GB, a hundred million less than 80 GB."""
+@pytest.mark.parametrize(("method", "dtype"), BYTES_OF_EDGE)
+def test_bytes_of_an_edge(method: str, dtype: torch.dtype, sim: torch.device) -> None:
+    """The same for every size: by ADMM ten million edges take less than 8 GB, a hundred million less than 80 GB."""
     found = []
     for edges in (4_000, 16_000):
         given = graph(edges)
         with simulated.limited(10**9) as memory:
             there = given.to(sim)
-            solution = roof_duality_batch(there).compile(dtype=dtype).solve(passes=41, tol=0)
+            solution = roof_duality_batch(there).compile(dtype=dtype).solve(method=method, passes=41, tol=0)
         assert bool(torch.isfinite(solution.bound).all())
         found.append((memory.peak, len(given.edges)))
     small, large = (peak / count for peak, count in found)
     assert small == pytest.approx(large, rel=0.05)
-    assert large <= BYTES_OF_EDGE[dtype], large
+    assert large <= BYTES_OF_EDGE[method, dtype], large
     more = (found[1][0] - found[0][0]) / (found[1][1] - found[0][1])
-    if dtype == torch.float32:
+    if (method, dtype) == ("admm", torch.float32):
         assert 1e7 * more <= 8e9 and 1e8 * more <= 80e9
+
+
+def test_bytes_of_an_edge_by_kernels(sim: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By those of large graphs, whose index tables are wider."""
+    pytest.importorskip("triton", reason="triton is not installed")
+    patch_once()
+    for name in ("triton_admm.CACHED", "triton_admm.SMALL", "triton_checks.WHOLE"):
+        monkeypatch.setattr(f"blocklp.kernels.{name}", 0)
+    monkeypatch.setattr("blocklp.kernels.triton_checks.INDICES", (torch.int32, torch.int64))
+    given = graph(4_000)
+    with simulated.limited(10**9) as memory:
+        solver = roof_duality_batch(given.to(sim)).compile(dtype=torch.float32, backend="triton")
+        solver.solve(passes=3, tol=0)
+    assert solver.backend == "triton" and memory.peak <= 380 * len(given.edges), memory.peak / len(given.edges)
 
 
 @pytest.fixture
