@@ -251,6 +251,8 @@ def test_without_restarts_the_residual_falls_as_halpern_promises(model: bl.Model
     saddle = begun(p)
     for _ in range(800):
         saddle, _ = Steady().run(planned(p), saddle, 10)
+        if saddle.residual.item() < 1e-22:
+            break
     assert saddle.residual.item() < 1e-18
     state, method = begun(p), Endless()
     steps, eta = planned(p).steps, state.eta
@@ -267,6 +269,8 @@ def test_a_saddle_point_is_fixed_and_its_multipliers_are_optimal(model: bl.Model
     state = begun(p)
     for _ in range(600):
         state, _ = bl.methods.Pdhg().run(planned(p), state, 10)
+        if state.residual.item() < 1e-24:
+            break
     state = bl.methods.Pdhg().finish(planned(p), state)
     after = bl.methods.Pdhg().step(planned(p), state)
     assert torch.allclose(after.points, state.points, atol=1e-8) and torch.allclose(after.duals, state.duals, atol=1e-8)
