@@ -139,7 +139,7 @@ class Program:
             layout = Layout.of(problem, kept_entries, coupling, several)
         ends = torch.cat(lower, 1), torch.cat(upper, 1)
         pairs = zip(matrices, problem.groups, strict=True)
-        nonzeros = sum(m[0, :, :, 0].numel() * g.blocks for m, g in pairs)
+        nonzeros = sum(m.shape[1] * m.shape[2] * g.blocks for m, g in pairs)
         return cls(
             box,
             entries,

@@ -91,14 +91,14 @@ class RestrictedMaster:
         self.cost = of_instance(problem.cost, instance)
         self.lower, self.upper = of_instance(problem.lower, instance), of_instance(problem.upper, instance)
         self.in_blocks, self.copies, width = problem.in_blocks, problem.copies, len(self.cost)
-        rows, sides, self.required = csr_array((0, width)), (np.zeros(0), np.zeros(0)), np.zeros(width)
+        rows, sides, self.required = None, (np.zeros(0), np.zeros(0)), np.zeros(width)
         if problem.rows is not None:
             coords = tuple(t.cpu().numpy() for t in (problem.rows.row, problem.rows.column))
             entries = problem.rows.entry.double().cpu().numpy()
             rows = csr_array((entries, coords), shape=(problem.rows.count, width))
             sides = of_instance(problem.rows.lower, instance), of_instance(problem.rows.upper, instance)
             self.required = of_instance(problem.rows.asked(width), instance)
-        linked, self.priced = layout.linked, rows.shape[0]
+        linked, self.priced = layout.linked, len(sides[0])
         self.elastic = self.priced + len(linked)  # rows of blocks are kept
         # Coupling rows, then a row for each linked copy, the variable less the copy, then rows of blocks.
         matrix, *own = layout.stated
@@ -108,7 +108,9 @@ class RestrictedMaster:
         stated = csr_array(
             (matrix.data, layout.variable[matrix.indices], matrix.indptr), (len(own[0]), width)
         )
-        self.by_variable = stacked([rows, selection(layout.variable[linked], width), stated])
+        some = [rows] if rows is not None else []
+        some += [selection(layout.variable[linked], width)] if len(linked) else []
+        self.by_variable = stacked([*some, stated])
         self.priced_variables, self.priced_copies = self.by_variable.T, matrix.T
         self.stands = np.flatnonzero(layout.first >= 0)  # variables that are in blocks
         self.bounded = np.zeros(0, np.int64)  # variables whose bounds are rows
@@ -238,8 +240,12 @@ class RestrictedMaster:
             np.maximum.at(seen, self.layout.variable[mine], np.abs(points[mine]))
         self.unit = _power_of_two(np.where(seen > 0, seen, self._reach(seen.max(initial=0.0))))
         self.scale = float(_power_of_two(np.abs(self.cost * self.unit).max(initial=0.0, keepdims=True))[0])
-        sizes = _with_data(self.by_variable, abs(self.by_variable.data) * self.unit[self.by_variable.indices])
-        self.row_unit = _power_of_two(sizes.max(axis=1).toarray().reshape(-1))
+        sizes, largest = (
+            np.abs(self.by_variable.data) * self.unit[self.by_variable.indices],
+            np.zeros(len(self.row_lower)),
+        )
+        np.maximum.at(largest, np.repeat(np.arange(len(largest)), np.diff(self.by_variable.indptr)), sizes)
+        self.row_unit = _power_of_two(largest)
         if self.layout.blocks:
             self._tabulate()
         held = self.layout.held
@@ -251,7 +257,8 @@ class RestrictedMaster:
         first = self.highs.getNumRow()
         lower, upper = self.row_lower / self.row_unit, self.row_upper / self.row_unit
         own = self.by_variable if len(held) == width else self.by_variable[:, held]
-        self._rows(lower, upper, _scaled(_with_data(own, own.data * unit[own.indices]), self.row_unit))
+        scale = np.repeat(1 / self.row_unit, np.diff(own.indptr))
+        self._rows(lower, upper, _with_data(own, own.data * unit[own.indices] * scale))
         if self.layout.blocks:
             self._elastic(first, lower[: self.elastic], upper[: self.elastic])
 
@@ -318,7 +325,8 @@ class RestrictedMaster:
         columns: Numbers | None = None,
     ) -> None:
         """Add rows, with entries in some columns."""
-        count = len(lower)
+        if not (count := len(lower)):
+            return
         entries = csr_array((count, 0)) if entries is None else entries
         index = entries.indices if columns is None else columns[entries.indices]
         starts, index = entries.indptr[:-1].astype(np.int32), index.astype(np.int32)
