@@ -25,10 +25,11 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 import blocklp as bl
-from blocklp.kernels import triton_admm, triton_check_operations, triton_checks, triton_projection, triton_rows
+from blocklp.kernels import triton_admm, triton_check_operations, triton_checks, triton_projection
 from blocklp.kernels.backend import Backend
 from blocklp.kernels.operations import IMPLEMENTATIONS
 from blocklp.kernels.plan import Plan
+from blocklp.kernels.settings import EngineSettings
 from blocklp.kernels.triton_launch import WARPS
 from blocklp.kernels.triton_tables import tables
 from blocklp.methods import Admm, triton_prox, triton_vertices
@@ -228,9 +229,9 @@ def rows(dtype: torch.dtype) -> list[Compiled]:
         run("row_products", program, problem, (program.entries, program.coupling), state.now[0])
         run("row_extremes", program, problem, state.now[1])
         for tiles in (0, 10**9):
-            with mock.patch.multiple(triton_rows, CACHED=tiles, SMALL=tiles):
-                run("pdhg_passes", plan, state, method, 6)
-                run("projection_passes", plan, state.now[0], torch.zeros_like(state.now[1]), 1)
+            dealt = replace(plan, settings=EngineSettings(cached_row_tiles=tiles, launched_tiles=tiles))
+            run("pdhg_passes", dealt, state, method, 6)
+            run("projection_passes", dealt, state.now[0], torch.zeros_like(state.now[1]), 1)
         for model in (edges(), crossed(Many(), AtMostOne(3))):
             problem = model.compile(backend="torch").decomposition().to(dtype)
             plan, prox = Plan(problem, backend=Backend("triton")), Prox()

@@ -78,10 +78,12 @@ def test_bytes_of_an_edge_by_kernels(sim: torch.device, monkeypatch: pytest.Monk
     """By those of large graphs, whose index tables are wider."""
     pytest.importorskip("triton", reason="triton is not installed")
     patch_once()
-    for name in ("triton_admm.CACHED", "triton_admm.SMALL", "triton_checks.WHOLE"):
-        monkeypatch.setattr(f"blocklp.kernels.{name}", 0)
-    monkeypatch.setattr("blocklp.kernels.triton_checks.INDICES", (torch.int32, torch.int64))
-    given = graph(4_000)
+    monkeypatch.setattr("blocklp.kernels.triton_admm._together", lambda plan, tables: False)
+    for module in ("triton_checks", "triton_check_operations"):
+        monkeypatch.setattr(f"blocklp.kernels.{module}.is_small", lambda size: False)
+    for module in ("triton_checks", "triton_tables"):
+        monkeypatch.setattr(f"blocklp.kernels.{module}.index_dtype", lambda problem: torch.int32)
+    given = graph(16_000)
     with simulated.limited(10**9) as memory:
         solver = roof_duality_batch(given.to(sim)).compile(dtype=torch.float32, backend="triton")
         solver.solve(passes=3, tol=0)
