@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from blocklp.model import Model
     from blocklp.problems.mis.instance import Objective
     from blocklp.problems.mis.relaxation import CliqueBlocks
-    from blocklp.problems.mrf.readers import Format as MrfFormat
     from blocklp.problems.mrf.relaxation import Decomposition
     from blocklp.problems.qpbo.node_search import Rule
     from blocklp.problems.qpbo.readers import Format
@@ -65,6 +64,7 @@ OPTIONAL = (
     "mtkahypar",
     "ray",
     "pooch",
+    "h5py",
 )
 COMPLEMENTED = "a clique problem, solved as independent sets of the complement graph; pairs are those of the complement"
 
@@ -126,11 +126,17 @@ class Cover(StrEnum):
 
 
 class MrfKind(StrEnum):
-    """Format of a file with a Markov random field."""
+    """Formats of energies; those of files that say it by their suffix need not be named."""
 
     uai = "uai"
     wcsp = "wcsp"
     qpbo = "qpbo"
+    cfn = "cfn"
+    opb = "opb"
+    cnf = "cnf"
+    erg = "erg"
+    bep = "bep"
+    opengm = "opengm"
 
 
 class Blocks(StrEnum):
@@ -143,7 +149,6 @@ class Blocks(StrEnum):
 
 
 FORMATS: dict[Kind, Format] = {Kind.sparse: "sparse", Kind.maxcut: "maxcut"}
-MRF_FORMATS: dict[MrfKind, MrfFormat] = {MrfKind.uai: "uai", MrfKind.wcsp: "wcsp", MrfKind.qpbo: "qpbo"}
 OBJECTIVES: dict[Asked, Objective] = {Asked.clique: "clique", Asked.independent_set: "independent-set"}
 DECOMPOSITIONS: dict[Blocks, Decomposition] = {
     Blocks.auto: "auto",
@@ -379,7 +384,7 @@ def mrf(
     reference: Against = None,
     quiet: Quiet = False,
 ) -> None:
-    """Bound energies of Markov random fields (.uai, .LG, .wcsp, .qpbo) by their LP relaxation, and find labellings."""
+    """Bound energies of Markov random fields (.uai, .wcsp, .cfn, .wcnf, .opb ..) by their LP relaxation, and find labellings."""
     if exact and (rounds or blocks is not Blocks.auto):
         raise OptionError("--rounds and --blocks are about the relaxation; leave them out, or leave --exact out")
     if rounds and reference is not None:
@@ -393,7 +398,7 @@ def mrf(
     from blocklp.problems.mrf import read_mrf, relax, solve_mrf
     from blocklp.search.tightening import Budget
 
-    kind = None if format is None else MRF_FORMATS[format]
+    kind: MrfFormat | None = None if format is None else format.value
     mrfs = [read_mrf(file, kind, log, evidence, max_bytes=max_bytes, time_limit=deadline) for file in files]
     names = [
         (str(file), model.n, sum(len(scope) > 1 for scope, _ in model.factors), "") for file, model in zip(files, mrfs, strict=True)

@@ -1,19 +1,19 @@
 """Parameters of cost functions in ``.cfn`` files, brought into the order that ``.wcsp`` files state them in.
 
-``TEMPLATES`` has the fields of each function: K a word, c a cost, v a value, N a whole number, V a variable; ``[..]`` any number of entries,
-``(..)`` one for each variable of the scope, both in brackets of their own where an entry has several parts or is a list (``*``).
+``TEMPLATES`` has the fields of each function: K a word, c a cost, v a value, N a whole number, V a variable;
+``[..]`` any number of entries, ``(..)`` one for each variable of the scope, both in brackets of their own
+where an entry has several parts or is a list (``*``).
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from blocklp.problems.mrf.formats.cfn import Network
+from blocklp.problems.mrf.formats.cfn_fields import FieldReader
 
 NESTED = "cfnconstraint"
-"""``cfn`` (a network on the variables of the scope), ``lb``, ``ub``, ``duplicatehard``, ``strongduality``: it costs at least lb and below ub."""
+"""Its fields are ``cfn`` (a network on the variables of the scope), ``lb``, ``ub``, ``duplicatehard`` and ``strongduality``; the
+network costs at least lb and less than ub."""
 
 _COST = "metric:K cost:c "
 _GRAMMAR = _COST + "nb_symbols:N nb_values:N start:N "
@@ -47,12 +47,12 @@ TEMPLATES = {
 """Fields by function, or by function and metric; a digit before ``[`` is the kind of rule of a grammar."""
 
 
-def parameters(network: Network, name: str, variables: int) -> list[str]:
+def parameters(network: FieldReader, name: str, variables: int) -> list[str]:
     """Read the parameters of a function up to the bracket that closes them.
 
     Parameters
     ----------
-    network : Network
+    network : FieldReader
         At the first parameter.
     name : str
         One of ``TEMPLATES``.
@@ -96,7 +96,7 @@ def parameters(network: Network, name: str, variables: int) -> list[str]:
     return [*flat, str(entries), *rules] if rules else flat
 
 
-def _entries(network: Network, name: str, form: str) -> list[list[str]]:
+def _entries(network: FieldReader, name: str, form: str) -> list[list[str]]:
     """Read a list of entries, each in brackets unless it is one word."""
     found: list[list[str]] = []
     network.open("a list")
@@ -116,7 +116,7 @@ def _entries(network: Network, name: str, form: str) -> list[list[str]]:
     return found
 
 
-def _item(network: Network, name: str, letter: str) -> str:
+def _item(network: FieldReader, name: str, letter: str) -> str:
     """Read one word, checked where its place tells what it is."""
     if letter == "V":
         return str(network.variable())

@@ -7,8 +7,8 @@
 no line of ``p``
     ``h 1 -2 .. 0`` for a hard clause, otherwise ``w 1 -2 .. 0``; the variables are those named (from 2022).
 
-Lines of ``c`` are comments, ``%`` ends a file.  Label 1 is true.  The energy is the weight of the violated clauses; all that reach ``top`` together are
-forbidden.
+Lines of ``c`` are comments, ``%`` ends a file.  Label 1 is true.  The energy is the weight of the violated
+clauses; all that reach ``top`` together are forbidden.
 
 Source: the rules of the MaxSAT evaluations, maxsat-evaluations.github.io.
 """

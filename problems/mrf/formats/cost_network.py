@@ -1,8 +1,8 @@
 """Energies of whole numbers while a file is read: tables, auxiliary variables, and the upper bound that forbids.
 
-A file states costs as whole numbers of one unit (a power of ten of it, where costs are decimals) and an upper bound: labellings that cost
-as much or more are forbidden.  A cost that reaches the bound whatever the other functions come to is stored as infinite, so that
-relaxations and searches see the constraint.
+A file states costs as whole numbers of one unit (a power of ten of it, where costs are decimals) and an upper
+bound: labellings that cost as much or more are forbidden.  A cost that reaches the bound whatever the other
+functions come to is stored as infinite, so that relaxations and searches see the constraint.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class CostNetwork:
 
     def floor(self) -> float:
         """Return a lower bound of all energies so far, whole: the sum of the least entries."""
-        return self.constant + sum(float(table.min()) for _, table in self.factors if table.min() < math.inf)
+        return self.constant + sum(int(table.min()) for _, table in self.factors if table.min() < math.inf)
 
     def finish(self, name: str) -> Mrf:
         """Return the energy.
@@ -113,16 +113,17 @@ class CostNetwork:
         FormatError
             Costs, or energies and the upper bound, are so large that float64 rounds them.
         """
-        if math.isfinite(self.top):
-            least = [float(table.min()) for _, table in self.factors]
-            below = self.constant + sum(value for value in least if value < math.inf)
+        least = [int(table.min()) if table.min() < math.inf else 0 for _, table in self.factors]
+        # Sums of whole numbers that float64 rounds could reach the bound only by that.
+        if abs(self.top) <= EXACT and abs(self.constant) + sum(map(abs, least)) <= EXACT:
+            rest = self.constant + sum(least)
             self.factors = [
-                (scope, np.where(table + (below - low) >= self.top, np.inf, table) if low < math.inf else table)
+                (scope, np.where(table + float(rest - low) >= self.top, np.inf, table))
                 for (scope, table), low in zip(self.factors, least, strict=True)
             ]
         if self.rounded is not None and any((np.abs(t[np.isfinite(t)]) > EXACT).any() for _, t in self.factors):
             raise self.rounded
-        most = self.constant + sum(float(table[np.isfinite(table)].max(initial=0.0)) for _, table in self.factors)
+        most = self.constant + sum(int(table[np.isfinite(table)].max(initial=0.0)) for _, table in self.factors)
         reached = most >= self.top
         if reached and self.top > EXACT:
             raise FormatError(

@@ -1,9 +1,10 @@
 """Functions of a sum, of a maximum or of the path of an automaton over many variables, as tables.
 
-Where all joint labels are few, such a function is one table.  Otherwise it is a chain: an auxiliary variable between two variables holds
-what has to be known of those before, and a table on it, the variable and the next one says what becomes of it (Allouche et al.,
-Tractability-preserving transformations of global cost functions, Artificial Intelligence 238, 2016).  States of the same future are one,
-so that a clause or an at-most-one constraint of any length has two states, and the LP relaxation of a chain alone is exact.
+Where all joint labels are few, such a function is one table.  Otherwise it is a chain: an auxiliary variable
+between two variables holds what has to be known of those before, and a table on it, the variable and the next
+one says what becomes of it (Allouche et al., Tractability-preserving transformations of global cost
+functions, Artificial Intelligence 238, 2016).  States of the same future are one, so that a clause or an
+at-most-one constraint of any length has two states, and the LP relaxation of a chain alone is exact.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Tabulated:
         entries = network.entries(self.scope)
         if entries > LARGEST_TABLE:
             raise FormatError(
-                f"{network.allowance.path}: {self.name} on {len(self.scope)} variables has {entries} joint labels, and it is read as a "
+                f"{network.allowance.path}: {self.name} on {len(self.scope)} variables has {entries} joint labels, and is read as a "
                 f"table of at most {LARGEST_TABLE}; state it by smaller functions"
             )
         network.take(self.scope, self.name)

@@ -1,8 +1,9 @@
 """Bayesian networks in the format of Ergo, ``.erg``.
 
-The number of variables, their numbers of values, and a line ``k p_1 .. p_k`` of parents for each; ``/* Probabilities */``, and for each variable
-the number of entries and its table given its parents, the variable itself fastest; then ``/* Names */``, ``/* Labels */`` and what else
-follows, which does not matter.  The energy is minus the logarithm of the probability.
+The number of variables, their numbers of values, and a line ``k p_1 .. p_k`` of parents for each; ``/*
+Probabilities */``, and for each variable the number of entries and its table given its parents, the variable
+itself fastest; then ``/* Names */``, ``/* Labels */`` and what else follows, which does not matter.  The
+energy is minus the logarithm of the probability.
 
 Source: the description of the format at graphmod.ics.uci.edu (group/Ergo_file_format).
 """

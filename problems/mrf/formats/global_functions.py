@@ -1,12 +1,13 @@
-"""Global cost functions of toulbar2 by their names, from the parameters that ``.wcsp`` files state; ``.cfn`` files state the same ones.
+"""Global cost functions of toulbar2 by their names, from their parameters in the order of ``.wcsp`` files.
 
-Parameters, in the order of ``.wcsp``; ``(..)*`` is a number and so many of them, ``c`` a cost, ``v`` a value, ``x`` a variable of the file:
+``(..)*`` is a number and so many of them, ``c`` a cost, ``v`` a value, ``x`` a variable of the file:
 
 ====================================== ==================================================================================
 ``salldiff``, ``salldiffdp``           ``var|dec|decbi c``: c for each variable to change, or for each pair of equal ones
 ``salldiffkp``, ``alldiff``            ``hard c``; ``(v)*``, values that may be taken more than once
 ``walldiff``, ``walldifferent``        ``hard|lin|quad c``
-``sgcc``, ``sgccdp``, ``sgcckp``       ``var|dec|wdec|hard c (v least most)*``, after ``wdec`` with costs of shortage and excess
+``sgcc``, ``sgccdp``, ``sgcckp``       ``var|dec|wdec|hard c (v least most)*``, after ``wdec`` with costs of shortage and excess;
+                                       c for each variable to change (``sgcc var``), or for each one too few or too many
 ``wgcc``, ``gcc``                      ``hard|lin|quad c (v least most)*``; ``(v least most)*``
 ``ssame``, ``wsame``, ``wsamegcc``     ``c n n x.. x..``; ``hard|lin|quad c``; the same and ``(v least most)*``
 ``samong``, ``samongdp``, ``wamong``   ``var c least most (v)*``; ``hard|lin|quad c (v)* least most``
@@ -21,8 +22,9 @@ Parameters, in the order of ``.wcsp``; ``(..)*`` is a number and so many of them
 
 Automata, grammars, trees and nested networks are in :mod:`blocklp.problems.mrf.formats.languages`.
 
-Source: the documentation of the format ``.cfn`` at toulbar2.github.io; J. H. M. Lee and K. L. Leung, Consistency techniques for flow-based
-projection-safe global cost functions, Journal of Artificial Intelligence Research 43 (2012).
+Source: the documentation of the format ``.cfn`` at toulbar2.github.io; J. H. M. Lee and K. L. Leung,
+Consistency techniques for flow-based projection-safe global cost functions, Journal of Artificial
+Intelligence Research 43 (2012).
 """
 
 from __future__ import annotations
@@ -173,8 +175,8 @@ def all_different(p: Parameters) -> list[Piece]:
     if p.name.startswith("walldiff"):
         cost = p.metric()
         return [p.within(v, 0, 1, cost) for v in p.all_values()]
-    kind, cost = p.choice("the metric", "var", "dec", "decbi", "hard"), p.cost()
-    each = scaled(math.inf if p.name == "salldiffkp" else cost)
+    kind, price = p.choice("the metric", "var", "dec", "decbi", "hard"), p.cost()
+    each = scaled(math.inf if p.name == "salldiffkp" else price)
     if kind in ("var", "hard"):
         # All variables with a value but one have to change.
         return [p.within(v, 0, 1, each) for v in p.all_values()]
@@ -203,14 +205,15 @@ def cardinality(p: Parameters) -> list[Piece]:
         count = p.number("bounds")
         return [_weighed(p) for _ in range(count)]
     bounds, each = p.bounds(), scaled(base)
-    if kind != "var" or base == math.inf:
+    if kind != "var" or base == math.inf or p.name == "sgccdp":
+        # toulbar2 adds up functions of one value each for sgccdp, whatever its metric is called.
         return [p.within(*bound, each) for bound in bounds]
     own = np.array(bounds, dtype=np.int64).reshape(-1, 3)
 
     def evaluate(labels: IntArray) -> FloatArray:
         n = (labels[:, :, None] == own[:, 0]).sum(axis=1)
         short, long = np.maximum(own[:, 1] - n, 0).sum(axis=1), np.maximum(n - own[:, 2], 0).sum(axis=1)
-        return base * np.maximum(short, long).astype(np.float64)
+        return np.asarray(base * np.maximum(short, long), dtype=np.float64)
 
     return [Tabulated(p.here, p.scope, evaluate)]
 
@@ -287,7 +290,7 @@ def overlap(p: Parameters) -> list[Piece]:
     def evaluate(labels: IntArray) -> FloatArray:
         first, second = labels[:, :half], labels[:, half : 2 * half]
         costs = np.array([cost(gap(n, side)) for n in range(half + 1)])
-        return costs[((first == second) & (first != 0)).sum(axis=1)]
+        return np.asarray(costs[((first == second) & (first != 0)).sum(axis=1)])
 
     return [Tabulated(p.here, p.scope, evaluate)]
 

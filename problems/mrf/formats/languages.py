@@ -1,18 +1,22 @@
-"""Cost functions of toulbar2 that automata, grammars, trees or arithmetic define, in the order of parameters of ``.wcsp`` files.
+"""Cost functions of toulbar2 that automata, grammars, trees or arithmetic define, by their parameters in ``.wcsp`` files.
 
 ``wregular``
     ``states (state c)* (state c)* (state value state c)*``: the least cost of a path from a start to an end.
 ``sregular``, ``sregulardp``
-    ``var c states (state)* (state)* (state value state)*``: c for each variable to change until the automaton accepts.
+    ``var c states (state)* (state)* (state value state)*``: c for each variable to change until the automaton
+    accepts.
 ``sgrammar``, ``sgrammardp``
-    ``var|weight c symbols values start`` and rules: ``0 A v``, ``1 A B C``, and with a cost at the end ``2 A v c``, ``3 A B C c``.  With ``var``
-    c for each variable to change until the grammar derives the word, otherwise the least sum of the rules' costs.
+    ``var|weight c symbols values start`` and rules: ``0 A v``, ``1 A B C``, and with a cost at the end ``2 A
+    v c``, ``3 A B C c``.  With ``var`` c for each variable to change until the grammar derives the word,
+    otherwise the least sum of the rules' costs.
 ``MST``, ``smstdp``
     Each variable is the parent of its position in a spanning tree, the root its own.
 ``>=``, ``>``, ``<=``, ``<``, ``=`` on two variables
-    ``constant delta``: x is compared with y + constant; what is missing is paid, more than delta is forbidden.
+    ``constant delta``: x is compared with y + constant; what is missing is paid, more than delta is
+    forbidden.
 ``disj``, ``sdisj`` on two variables
-    ``a b c``: c unless x >= y + b or y >= x + a.  ``a b xmax ymax cx cy``: that, as a constraint unless x = xmax, which costs cx, or y = ymax.
+    ``a b c``: c unless x >= y + b or y >= x + a.  ``a b xmax ymax cx cy``: that, as a constraint unless x =
+    xmax, which costs cx, or y = ymax.
 """
 
 from __future__ import annotations
@@ -46,7 +50,7 @@ def regular(p: Parameters) -> list[Piece]:
     def cost() -> Cost:
         return p.cost("a cost", -EXACT) if weighted else 0.0
 
-    edges = []
+    edges: list[FloatArray] = []
     for what in ("starts", "ends"):
         costs = np.full(states, np.inf)
         for _ in range(p.number(what)):
@@ -64,7 +68,7 @@ def regular(p: Parameters) -> list[Piece]:
             if value < size:
                 step[before, value, after] = min(step[before, value, after], price)
         steps.append(step)
-    return [Automaton(p.here, p.scope, *edges, steps)]
+    return [Automaton(p.here, p.scope, edges[0], edges[1], steps)]
 
 
 def grammar(p: Parameters) -> list[Piece]:

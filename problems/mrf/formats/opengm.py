@@ -1,8 +1,9 @@
 """Graphical models of OpenGM, HDF5 files ``.h5``, read by h5py (an optional package).
 
-A group (``gm``, or the only one) holds ``header`` (version, version, variables, factors, kinds, then for each kind of function its number and how many there are),
-``numbers-of-states``, ``factors`` (for each: function, kind, order, variables) and for each kind used a group ``function-id-N`` with ``indices`` and ``values``, those of
-its functions one after the other.  A kind is named by its number in the header.
+A group (``gm``, or the only one) holds ``header`` (version, version, variables, factors, kinds, then for each
+kind of function its number and how many there are), ``numbers-of-states``, ``factors`` (for each: function,
+kind, order, variables) and for each kind used a group ``function-id-N`` with ``indices`` and ``values``,
+those of its functions one after the other.  A kind is named by its number in the header.
 
 ====== =============================== ====================== ==============================================
 number function                        indices                values
@@ -141,18 +142,18 @@ def _sparse(indices: Numbers, values: Numbers) -> FloatArray:
 def _difference(indices: Numbers, values: Numbers) -> FloatArray:
     rows, columns = _shape(indices, 2)
     threshold, weight = values.take(2)
-    return weight * np.minimum(np.abs(np.subtract.outer(np.arange(rows), np.arange(columns))), threshold)
+    return np.asarray(weight * np.minimum(np.abs(np.subtract.outer(np.arange(rows), np.arange(columns))), threshold))
 
 
 def _squared(indices: Numbers, values: Numbers) -> FloatArray:
     rows, columns = _shape(indices, 2)
-    return values.take(1)[0] * np.subtract.outer(np.arange(rows), np.arange(columns)).astype(np.float64) ** 2
+    return np.asarray(values.take(1)[0] * np.subtract.outer(np.arange(rows), np.arange(columns)) ** 2.0)
 
 
 def _potts(indices: Numbers, values: Numbers) -> FloatArray:
     rows, columns = _shape(indices, 2)
     equal, different = values.take(2)
-    return np.where(np.equal.outer(np.arange(rows), np.arange(columns)), equal, different)
+    return np.asarray(np.where(np.equal.outer(np.arange(rows), np.arange(columns)), equal, different))
 
 
 def _shape(indices: Numbers, order: int) -> list[int]:

@@ -1,13 +1,16 @@
 """Selection of photographs of a satellite, ``.bep`` of toulbar2.
 
-Two lines of text, a line of parameters whose first number is n, then a line ``i x y duration earliest latest revenue`` for each photograph and a matrix of n
-x n delays between the end of one and the beginning of another.  Label 0 is the time ``earliest`` of a photograph, the last one says that it is not
-taken, which costs its revenue, n - 1 times as toulbar2 counts it; two that are taken do not overlap.
+Two lines of text, a line of parameters whose first number is n, then a line ``i x y duration earliest latest
+revenue`` for each photograph and a matrix of n x n delays between the end of one and the beginning of
+another.  Label 0 is the time ``earliest`` of a photograph, the last one says that it is not taken, which
+costs its revenue, n - 1 times as toulbar2 counts it; two that are taken do not overlap.
 
 Source: toulbar2's reader of the format (tb2bep.cpp).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -59,7 +62,9 @@ def read_photographs(lines: Lines, name: str) -> Mrf:
     return network.finish(name)
 
 
-def _separate(earliest: tuple[int, int], after: tuple[int, int], counts: tuple[int, int]):  # type: ignore[no-untyped-def]
+def _separate(earliest: tuple[int, int], after: tuple[int, int], counts: tuple[int, int]) -> Callable[[IntArray], FloatArray]:
+    """Return the cost of two photographs that overlap."""
+
     def evaluate(labels: IntArray) -> FloatArray:
         left_out = (labels == np.array(counts) - 1).any(axis=1)
         return np.where(left_out | apart(labels + np.array(earliest), *after), 0.0, np.inf)

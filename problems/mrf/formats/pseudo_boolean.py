@@ -1,19 +1,22 @@
 """Pseudo-Boolean optimisation, ``.opb``, and with soft constraints, ``.wbo``.
 
-``* ..`` is a comment; ``min: +1 x1 -2 x2 x3 ..;`` or ``max: ..;`` the objective, if any, whose terms are products of variables; each other statement
-``+1 x1 -2 x2 .. >= 3;`` a linear constraint, by ``>=``, ``<=``, ``=`` or ``!=``.  ``~x1`` is 1 - x1.  ``soft: top;`` (or ``soft: ;``) begins a file where constraints
-``[w] ..`` may be violated for w, all together for less than ``top``.
+``* ..`` is a comment; ``min: +1 x1 -2 x2 x3 ..;`` or ``max: ..;`` the objective, if any, whose terms are
+products of variables; each other statement ``+1 x1 -2 x2 .. >= 3;`` a linear constraint, by ``>=``, ``<=``,
+``=`` or ``!=``.  ``~x1`` is 1 - x1.  ``soft: top;`` (or ``soft: ;``) begins a file where constraints ``[w]
+..`` may be violated for w, all together for less than ``top``.
 
-Variables are numbered in the order of their first occurrence; label 1 is 1.  The energy is the objective, or minus it where it is maximised.
+Variables are numbered in the order of their first occurrence; label 1 is 1.  The energy is the objective, or
+minus it where it is maximised.
 
-Source: O. Roussel and V. Manquinho, Input/output format and solver requirements for the competitions of pseudo-Boolean solvers (2012); the
-documentation of the format at toulbar2.github.io.
+Source: O. Roussel and V. Manquinho, Input/output format and solver requirements for the competitions of
+pseudo-Boolean solvers (2012); the documentation of the format at toulbar2.github.io.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 
 import numpy as np
 
@@ -27,7 +30,7 @@ from blocklp.problems.qpbo.arrays import IntArray
 from blocklp.problems.qpbo.readers import NODE, WORD, Lines
 
 TOKEN = re.compile(r"(?:min|max|soft):|\[|\]|;|>=|<=|!=|=|[+-](?=\s|$)|[^\s;=<>!\[\]]+")
-OPERATORS = {
+OPERATORS: dict[str, Callable[[int, int], bool]] = {
     ">=": lambda total, side: total >= side,
     "<=": lambda total, side: total <= side,
     "=": lambda total, side: total == side,

@@ -1,7 +1,8 @@
 """Files of quadratic functions of binary variables, toulbar2's ``.qpbo``.
 
-``n m``, then m lines ``i j w`` (from 1) of one triangle of a symmetric W.  Minimise ``x' W x``, so an off-diagonal entry counts twice; over
-{0, 1}, or over {1, -1} if n is negative (label 0 is then 1, and diagonal entries are linear terms); maximise if m is negative.
+``n m``, then m lines ``i j w`` (from 1) of one triangle of a symmetric W.  Minimise ``x' W x``, so an
+off-diagonal entry counts twice; over {0, 1}, or over {1, -1} if n is negative (label 0 is then 1, and
+diagonal entries are linear terms); maximise if m is negative.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Files of the UAI competitions, ``.uai`` and ``.LG``.
 
-``MARKOV`` (or ``BAYES``), the number of variables, their numbers of labels, the number of factors, a line ``order i j ..`` for each (variables
-from 0), then for each factor the number of entries and the table, the last variable fastest.  Entries are potentials, the energy is minus
-the sum of their logarithms, and zeros forbid.  In the *log domain* (``.LG``) entries are the logarithms themselves.
+``MARKOV`` (or ``BAYES``), the number of variables, their numbers of labels, the number of factors, a line
+``order i j ..`` for each (variables from 0), then for each factor the number of entries and the table, the
+last variable fastest.  Entries are potentials, the energy is minus the sum of their logarithms, and zeros
+forbid.  In the *log domain* (``.LG``) entries are the logarithms themselves.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
 """Weighted constraint satisfaction problems, toulbar2's ``.wcsp``.
 
-``name n labels constraints top``, the numbers of labels (negative for an interval: -k stands for 0 .. k-1), then the constraints, all
-words and whole numbers:
+``name n labels constraints top``, the numbers of labels (negative for an interval: -k stands for 0 .. k-1),
+then the constraints, all words and whole numbers:
 
 ``order i j .. default entries``, entries ``a b .. cost``
-    A table; all other labels have the default cost.  A negative order says that others may share the table: the first is number 1.
+    A table; all other labels have the default cost.  A negative order says that others may share the table:
+    the first is number 1.
 ``order i j .. default -k``
     The table of the k-th constraint that is shared.
 ``order i j .. -1 name parameters``
-    A global cost function (:mod:`blocklp.problems.mrf.formats.global_functions`), an automaton, a grammar or a comparison
-    (:mod:`blocklp.problems.mrf.formats.languages`), or ``wcsp least top 0 0`` and a problem of this format on the same variables, whose
-    cost must be at least ``least`` and below ``top``.
+    A global cost function (:mod:`blocklp.problems.mrf.formats.global_functions`), an automaton, a grammar or
+    a comparison (:mod:`blocklp.problems.mrf.formats.languages`), or ``wcsp least top 0 0`` and a problem of
+    this format on the same variables, whose cost must be at least ``least`` and below ``top``.
 
 Costs of ``top`` or more forbid, and so do those that add up to as much.
 
@@ -110,10 +111,33 @@ def _table(words: Words, scope: list[int], network: CostNetwork, shared: list[Fl
             raise words.error(words.at - 1, f"the shared table has labels {list(table.shape)}, this constraint {shape}; correct one")
         return table
     table = np.full(shape, default)
+    if _filled(words, table, entries, network.top):
+        return table
     for _ in range(entries):
         labels = [words.integer("a label", most=size - 1) for size in shape]
         table[tuple(labels)] = _cost(words, network.top, "a cost")
     return table
+
+
+def _filled(words: Words, table: FloatArray, entries: int, top: float) -> bool:
+    """Read all entries of a table at once; False, and nothing read, if one of them is wrong."""
+    width = table.ndim + 1
+    texts = words.texts[words.at : words.at + entries * width]
+    if len(texts) < entries * width or not entries:
+        return False
+    # Digits only: int() alone would also take signs, blanks and "1_000".
+    joined = "".join(texts)
+    if not (joined.isascii() and joined.isdigit()) or max(map(len, texts)) > 18:
+        return False
+    numbers = np.array(list(map(int, texts)), dtype=np.int64).reshape(entries, width)
+    labels, costs = numbers[:, :-1], numbers[:, -1]
+    if (labels >= np.array(table.shape)).any() or ((costs > EXACT) & (costs < top)).any():
+        return False
+    words.take(len(texts), "entries")
+    flat = np.ravel_multi_index(tuple(labels.T), table.shape) if table.ndim else np.zeros(entries, dtype=np.int64)
+    # The last one of several on the same labels counts.
+    table.reshape(-1)[flat] = np.where(costs < top, costs, np.inf)
+    return True
 
 
 def _function(words: Words, scope: list[int], network: CostNetwork) -> list[Piece]:
