@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from blocklp.model import Model
     from blocklp.problems.mis.instance import Objective
     from blocklp.problems.mis.relaxation import CliqueBlocks
+    from blocklp.problems.mrf.readers import Format as MrfFormat
     from blocklp.problems.mrf.relaxation import Decomposition
     from blocklp.problems.qpbo.node_search import Rule
     from blocklp.problems.qpbo.readers import Format
