@@ -29,7 +29,7 @@ from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.qpbo.arrays import IntArray
 from blocklp.problems.qpbo.readers import NODE, WORD, Lines
 
-TOKEN = re.compile(r"(?:min|max|soft):|\[|\]|;|>=|<=|!=|=|[+-](?=\s|$)|[^\s;=<>!\[\]]+")
+TOKEN = re.compile(r"(?:min|max|soft):|\[|\]|;|>=|<=|!=|=|[+-](?!\d)|[^\s;=<>!\[\]]+")
 OPERATORS: dict[str, Callable[[int, int], bool]] = {
     ">=": lambda total, side: total >= side,
     "<=": lambda total, side: total <= side,
