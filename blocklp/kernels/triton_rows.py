@@ -43,7 +43,22 @@ def has_tables(problem: Decomposition) -> bool:
 
 
 def leaps(tables: RowTables, batch: int, settings: EngineSettings) -> bool:
-    """Whether one program makes all passes of an instance, with barriers between them and not launches."""
+    """Whether one program makes all passes of an instance, with barriers between them and not launches.
+
+    Parameters
+    ----------
+    tables : RowTables
+        The rows, whose tiles are counted.
+    batch : int
+        Number of instances.
+    settings : EngineSettings
+        Up to how many tiles it does.
+
+    Returns
+    -------
+    bool
+        False where a program takes a tile.
+    """
     tiles = tables.by_row.units + tables.by_variable.units
     few = tiles <= settings.launched_tiles and tiles * batch <= settings.busy_tiles
     return tiles <= settings.cached_row_tiles or few
