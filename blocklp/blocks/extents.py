@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,8 +18,29 @@ HULL_DIM = 64
 AT_ONCE = 1_000_000
 """Numbers of all costs that an oracle is asked for in one call."""
 
+KEPT = 200_000
+"""Numbers of all points up to which the oracle's answers are kept."""
 
-def extent(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor, Tensor]:
+
+@dataclass(frozen=True)
+class Extent:
+    """Ranges of the coordinates of blocks.
+
+    Attributes
+    ----------
+    least, most : Tensor
+        ``(rows, count, dim)`` float64, infinite where nothing is known.
+    points : Tensor or None
+        ``(points, rows, count, dim)`` float64: where the oracle found them, points of the blocks that are
+        least or largest in one coordinate; None where it was not asked, or there are many.
+    """
+
+    least: Tensor
+    most: Tensor
+    points: Tensor | None = None
+
+
+def extent(kind: BlockType, rows: int, count: int, dim: int) -> Extent:
     """Least and largest value of every coordinate over its block, by the oracle itself.
 
     Blocks with more than :data:`HULL_DIM` variables get the ranges that their constraints imply, which may be
@@ -35,36 +57,58 @@ def extent(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor, Te
 
     Returns
     -------
-    least, most : Tensor
-        ``(rows, count, dim)`` float64, infinite where nothing is known.
+    Extent
+        With sides ``(rows, count, dim)`` float64.
     """
     ask = _asked_once if kind.stateless and not kind.tensors() else _asked
     return ask(kind, rows, count, dim)
 
 
-def _asked(kind: BlockType, rows: int, count: int, dim: int) -> tuple[Tensor, Tensor]:
+def _asked(kind: BlockType, rows: int, count: int, dim: int) -> Extent:
     """Ask a type for the ranges of :func:`extent`."""
     if dim > HULL_DIM:
         below, above = (side.expand(rows, count, dim) for side in implied(stated_rows_of(kind), dim))
-        return below, above
+        return Extent(below, above)
     unit = torch.eye(dim, dtype=torch.float64)
     costs = unit if kind.nonnegative_costs else torch.cat([unit, -unit])
     # Data of a single instance serve any number of costs at once.
     step = max(1, AT_ONCE // (count * dim)) if rows == 1 else 1
-    values = torch.cat([_values(kind, some, rows, count) for some in torch.split(costs, step)])
+    few = len(costs) * rows * count * dim <= KEPT and not kind.nonnegative_costs
+    answers = [_answers(kind, some, rows, count, few) for some in torch.split(costs, step)]
+    points, values = (torch.cat(own) for own in zip(*answers, strict=True))
     least = values[:dim].movedim(0, -1)
     if kind.nonnegative_costs:
-        return least, torch.full_like(least, torch.inf)
-    return least, -values[dim:].movedim(0, -1)
+        return Extent(least, torch.full_like(least, torch.inf))
+    return Extent(least, -values[dim:].movedim(0, -1), torch.unique(points, dim=0) if few else None)
 
 
 _asked_once = functools.lru_cache(16)(_asked)  # thousands of models may share a type
 
 
-def _values(kind: BlockType, costs: Tensor, rows: int, count: int) -> Tensor:
-    """Values ``(costs, rows, count)`` of blocks at costs ``(costs, dim)``: one instance, or one cost."""
+def _answers(kind: BlockType, costs: Tensor, rows: int, count: int, kept: bool) -> tuple[Tensor, Tensor]:
+    """Answers of blocks at costs ``(costs, dim)``: one instance, or one cost.
+
+    Parameters
+    ----------
+    kind : BlockType
+        The type.
+    costs : Tensor
+        ``(costs, dim)`` float64.
+    rows, count : int
+        Instances and blocks.
+    kept : bool
+        Whether points are returned too.
+
+    Returns
+    -------
+    points, values : Tensor
+        ``(costs, rows, count, dim)``, or with no rows; and ``(costs, rows, count)``.
+    """
     full = costs[:, None].expand(-1, count, -1) if rows == 1 else costs.expand(rows, count, -1)
-    return kind.min_oracle(full.contiguous())[1].reshape(len(costs), rows, count)
+    point, value = kind.min_oracle(full.contiguous())
+    shape = len(costs), rows, count
+    points = point.reshape(*shape, -1) if kept else point.new_zeros(0, *shape[1:], costs.shape[1])
+    return points, value.reshape(shape)
 
 
 def implied(stated: Constraints | None, dim: int) -> tuple[Tensor, Tensor]:

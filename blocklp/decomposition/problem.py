@@ -56,6 +56,9 @@ class Group:
         the only one of their variable: those have fixed multipliers and stay out of norms and steps.
     valid : Tensor or None
         ``(batch, blocks)`` in the working dtype: 1 for valid blocks, 0 for padding; None if all are valid.
+    known : Tensor or None
+        ``(points, batch or 1, blocks or 1, dim)`` float64 on the CPU: points that are in the blocks, where
+        some are known before the first pass.
     """
 
     name: str
@@ -65,6 +68,7 @@ class Group:
     start: int
     coupled: Tensor
     valid: Tensor | None = None
+    known: Tensor | None = None
 
     @property
     def stop(self) -> int:
@@ -165,16 +169,21 @@ class Group:
     def select(self, rows: Rows) -> Group:
         """Return the group of some instances."""
         valid = None if self.valid is None else pick(self.valid, rows)
-        return self._changed(self.type.select(rows), valid)
+        known = self.known
+        if known is not None and known.shape[1] > 1:
+            known = pick(known.transpose(0, 1), rows if isinstance(rows, slice) else rows.cpu()).transpose(
+                0, 1
+            )
+        return self._changed(self.type.select(rows), valid, known)
 
     def to(self, dtype: torch.dtype) -> Group:
         """Return the group in another precision."""
         valid = None if self.valid is None else self.valid.to(dtype)
-        return self._changed(self.type.to(dtype, self.coupled.device), valid)
+        return self._changed(self.type.to(dtype, self.coupled.device), valid, self.known)
 
-    def _changed(self, kind: BlockType, valid: Tensor | None) -> Group:
+    def _changed(self, kind: BlockType, valid: Tensor | None, known: Tensor | None) -> Group:
         """Return these blocks with other data, which know what this one has read from the device."""
-        other = replace(self, type=kind, valid=valid)
+        other = replace(self, type=kind, valid=valid, known=known)
         vars(other).update({name: value for name, value in vars(self).items() if name == "pattern"})
         return other
 

@@ -168,7 +168,7 @@ def _groups(
     for group, first, last in ranges:
         start = groups[-1].stop if groups else 0
         kind = group.type if last - first == group.blocks else _data(group.type, first, last)
-        groups.append(replace(group, type=kind, blocks=last - first, start=start))
+        groups.append(replace(group, type=kind, blocks=last - first, start=start, known=None))
     own = torch.cat([g.rows(several[None])[0].any(1) for g in groups]).long()
     coupled = torch.split(processes.greatest(own).double(), [g.dim for g in groups])
     return tuple(replace(g, coupled=mine) for g, mine in zip(groups, coupled, strict=True))

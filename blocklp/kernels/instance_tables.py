@@ -136,7 +136,8 @@ def _narrow(problem: Decomposition, group: Group) -> Tensor:
     private, device = group.type.private_coordinates, problem.cost.device
     if block_data(group.type) or not private:
         return torch.full((1,), bool(private), device=device)
-    least, most = (side[0, 0].tolist() for side in extent(group.type, 1, 1, group.dim))
+    found = extent(group.type, 1, 1, group.dim)
+    least, most = (side[0, 0].tolist() for side in (found.least, found.most))
     tight = torch.zeros(1, dtype=torch.bool, device=device)
     for i in range(group.dim - private, group.dim):
         first, last = group.spans[i]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from blocklp.blocks.capabilities import HasRestriction, constraints_of, supports
 from blocklp.blocks.contract import BlockType
-from blocklp.blocks.extents import extent
+from blocklp.blocks.extents import Extent, extent
 from blocklp.deadline import Deadline
 from blocklp.decomposition.incidence import Linear
 from blocklp.errors import OptionError
@@ -136,7 +136,9 @@ class Instances:
         steps = steps.repeat_interleave(torch.tensor([v.columns.stop - v.columns.start for v in variables]))
         return self.own(padded(steps, self.sizes, 0, self.width)).to(device)
 
-    def restricted(self, members: Members, lower: Tensor, upper: Tensor, needs_box: Tensor) -> BlockType:
+    def restricted(
+        self, members: Members, lower: Tensor, upper: Tensor, needs_box: Tensor
+    ) -> tuple[BlockType, Tensor | None]:
         """One type for blocks of the same name, restricted to the bounds of their variables.
 
         Parameters
@@ -152,8 +154,10 @@ class Instances:
 
         Returns
         -------
-        BlockType
+        kind : BlockType
             With block data ``(batch or 1, blocks or 1, ...)`` float64.
+        points : Tensor or None
+            :attr:`Group.known` of its blocks.
         """
         same: Sequence[Blocks] = members.stated
         scope, kinds = self.own(members.scope), [b.type for b in same]
@@ -161,18 +165,20 @@ class Instances:
             assert stated.above is not None
             tighter = (taken(lower, scope) > stated.below) | (taken(upper, scope) < stated.above)
             if not bool(tighter.any()):
-                return kinds[0]  # what rows imply beyond that need not be known
-        least, most = self.extents(same)
+                return kinds[0], None  # what rows imply beyond that need not be known
+        found = self.extents(same)
+        least, most = found.least, found.most
+        points = found.points if len(least) == 1 or not self.several else None
         # Variables are fewer than copies: look at these first.
         if not bool((self.real & ((lower > least.amin()) | (upper < most.amax()))).any()):
-            return self.stacked(kinds, same)
+            return self.stacked(kinds, same), points
         low, high = taken(lower, scope), taken(upper, scope)
         slack = 1e-9 * torch.maximum(least.abs(), most.abs()).nan_to_num(posinf=0.0)
         cut = (low > least + slack) | (high < most - slack)
         if self.several:  # padding blocks have no bounds
             cut &= self.own(leading([len(b.scope) for b in same], scope.shape[1]))[..., None]
         if not bool(cut.any()):
-            return self.stacked(kinds, same)
+            return self.stacked(kinds, same), points
         for model in sorted(set(self.owner[cut.flatten(1).any(1)].tolist())) if self.several else [0]:
             self.deadline.check(BUILDING)
             rows = slice(self.first[model], self.first[model + 1]) if self.several else slice(None)
@@ -188,12 +194,12 @@ class Instances:
                 farthest = farthest.nan_to_num(posinf=0.0).amax(0).expand(count, -1)
                 self.beyond[model].scatter_reduce_(0, own.flatten(), farthest.flatten(), "amax")
             else:
-                kinds[model] = narrowed
-        return self.stacked(kinds, same)
+                kinds[model], points = narrowed, None
+        return self.stacked(kinds, same), points
 
-    def extents(self, same: Sequence[Blocks]) -> tuple[Tensor, Tensor]:
-        """Least and largest values of every coordinate over its block: ``(batch or 1, blocks or 1, dim)``."""
-        asked: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = {}
+    def extents(self, same: Sequence[Blocks]) -> Extent:
+        """Ranges of every coordinate over its block, with sides ``(batch or 1, blocks or 1, dim)``."""
+        asked: dict[tuple[int, int, int], Extent] = {}
         found = []
         for b, batch in zip(same, self.batches, strict=True):
             data, (blocks, dim) = b.type.tensors().values(), b.scope.shape
@@ -209,9 +215,9 @@ class Instances:
         full = [(batch, *b.scope.shape) for b, batch in zip(same, self.batches, strict=True)]
         least, most = (
             torch.cat([t.expand(shape).flatten(0, 1) for t, shape in zip(side, full, strict=True)])
-            for side in zip(*found, strict=True)
+            for side in ([f.least for f in found], [f.most for f in found])
         )
-        return padded(least, counts, 0), padded(most, counts, 0)
+        return Extent(padded(least, counts, 0), padded(most, counts, 0))
 
     def stacked(self, kinds: Sequence[BlockType], same: Sequence[Blocks]) -> BlockType:
         """One type for the blocks of all models: block data padded to one number of blocks, and joined."""

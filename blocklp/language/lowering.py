@@ -63,12 +63,12 @@ def assemble(instances: Instances, bounds: Bounds, device: torch.device) -> Deco
     maps: dict[tuple[int, int], tuple[Linear, Linear]] = {}
     for same in members:
         deadline.check(BUILDING)
-        kind = instances.restricted(same, lower, upper, needs_box)
+        kind, points = instances.restricted(same, lower, upper, needs_box)
         if kind.nonnegative_costs:
             kind = NonnegativeCosts(kind, taken(upper, instances.own(same.scope)))
         if same.maps is not None:
             maps[start, start + same.columns[0].numel()] = same.maps
-        groups.append(_group(same, kind, start, instances, device))
+        groups.append(replace(_group(same, kind, start, instances, device), known=points))
         indices.append(same.columns)
         start = groups[-1].stop
     deadline.check(BUILDING)

@@ -84,7 +84,9 @@ class RaggedInstances(Instances):
             for low, high in tightest
         )
 
-    def restricted(self, members: Members, lower: Tensor, upper: Tensor, needs_box: Tensor) -> BlockType:
+    def restricted(
+        self, members: Members, lower: Tensor, upper: Tensor, needs_box: Tensor
+    ) -> tuple[BlockType, None]:
         """One type for the blocks of a name, whose variables' bounds cut nothing off (:meth:`cuts_blocks`).
 
         Parameters
@@ -96,23 +98,23 @@ class RaggedInstances(Instances):
 
         Returns
         -------
-        BlockType
-            With block data ``(batch or 1, blocks or 1, ...)``.
+        kind, points : BlockType, None
+            With block data ``(batch or 1, blocks or 1, ...)``; no points are known.
         """
         blocks: RaggedBlocks = members.stated
         own = {k: t for k, t in blocks.type.tensors().items() if t.shape[1] > 1}
         if not own or not self.several:
-            return blocks.type
+            return blocks.type, None
         stacked = {k: blocks.offsets.padded(t[0].to(self.device)) for k, t in own.items()}
-        return blocks.type.with_data(**stacked)
+        return blocks.type.with_data(**stacked), None
 
 
 def _extent(blocks: RaggedBlocks) -> tuple[float, float]:
     """Least and largest value of any coordinate of any block; types are asked on the CPU."""
     dim, data = blocks.columns.shape[1], blocks.type.tensors()
     if blocks.type.stateless and not data:
-        least, most = extent(blocks.type, 1, 1, dim)
+        found = extent(blocks.type, 1, 1, dim)
     else:
         count = blocks.offsets.total if any(t.shape[1] > 1 for t in data.values()) else 1
-        least, most = extent(blocks.type.to(torch.float64, torch.device("cpu")), 1, count, dim)
-    return float(least.amin()), float(most.amax())
+        found = extent(blocks.type.to(torch.float64, torch.device("cpu")), 1, count, dim)
+    return float(found.least.amin()), float(found.most.amax())

@@ -12,6 +12,9 @@ centre (a serious step), and the box grows if it binds and the rise was half of 
 as much as was predicted, step after step, the box shrinks; where no point improves the master,
 :math:`\lambda` is the best of the box, which grows.
 
+Points of blocks that are known before the first pass (:attr:`Group.known`), each with the largest or least
+value of a coordinate, are in the first master: coupling rows mostly ask for one of these.
+
 The master's own solution is a primal point in the hull of the points that the oracles returned, so that no
 block type need state its constraints. Its value falls and the bound rises until they meet: after finitely
 many passes, where oracles return vertices. That pays where blocks are few or their oracles dear; the master
@@ -24,19 +27,22 @@ the dual solution of their LP, and the first bound at least its value.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from blocklp.blocks.extents import KEPT
+from blocklp.decomposition.problem import Decomposition
 from blocklp.decomposition.valid_bounds import charges
 from blocklp.errors import MissingDependencyError, install
 from blocklp.general_solvers.small_lp import available
 from blocklp.kernels.plan import Plan
 from blocklp.methods.base import Method, MethodState
 from blocklp.methods.integer_relaxation import relaxed_duals
-from blocklp.methods.master_layout import Array
+from blocklp.methods.master_layout import Array, Numbers
 from blocklp.methods.restricted_master import MasterSolution, RestrictedMaster
 
 
@@ -175,7 +181,10 @@ class DantzigWolfe(Method):
                 own.ended = True
                 return last
             self._recentre(own, last, value, exact=not len(blocks))
-        master.add(answers, blocks)
+        else:
+            for known, numbers in _known(problem, master, i):
+                master.add(known, numbers)
+        master.add(answers[None], blocks)
         if own.centre is None:
             own.centre, own.centre_value = master.prices(state.duals[i].double().cpu().numpy()), value
         master.stabilise(own.centre, own.radius)
@@ -211,3 +220,22 @@ class DantzigWolfe(Method):
     def improving(dtype: torch.dtype) -> float:
         """Part of a block's value by which a point must improve the master: above all rounding."""
         return max(1e-9, 16 * torch.finfo(dtype).eps)
+
+
+def _known(problem: Decomposition, master: RestrictedMaster, i: int) -> Iterator[tuple[Array, Numbers]]:
+    """Points of an instance's blocks that are known before the first pass, where they are not too many.
+
+    Returns
+    -------
+    iterator of tuple
+        For each group, points ``(points, copies in blocks)`` and the numbers of the group's blocks.
+    """
+    for group in problem.groups:
+        known = group.known
+        if known is None or len(known) * group.blocks * group.dim > KEPT:
+            continue
+        own = known[:, i if known.shape[1] > 1 else 0].expand(-1, group.blocks, -1)
+        points = np.zeros((len(known), problem.in_blocks))
+        points[:, group.start : group.stop] = own.transpose(1, 2).flatten(1).numpy()
+        numbers = master.layout.block[group.start : group.start + group.blocks]
+        yield points, numbers[numbers >= 0]

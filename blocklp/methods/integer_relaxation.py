@@ -51,7 +51,7 @@ def relaxed_duals(problem: Decomposition, deadline: Deadline) -> Tensor | None:
     def rows_of(kind: BlockType, stated: Constraints | None) -> BlockType:
         return kind if stated is not None else LinearRelaxation(kind)
 
-    groups = tuple(replace(g, type=rows_of(g.type, g.constraints)) for g in problem.groups)
+    groups = tuple(replace(g, type=rows_of(g.type, g.constraints), known=None) for g in problem.groups)
     relaxed = replace(problem, groups=groups)
     if problem.testable or not relaxed.testable:
         return None

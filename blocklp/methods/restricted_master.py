@@ -124,15 +124,24 @@ class RestrictedMaster:
         self.highs: Any = None
 
     def add(self, points: Array, blocks: Numbers) -> None:
-        """Add points of ``blocks`` in rising order: their entries of ``points`` ``(copies in blocks,)``."""
+        """Add points of blocks.
+
+        Parameters
+        ----------
+        points : ndarray
+            ``(points, copies in blocks)``: several points of each block; other blocks' entries are not read.
+        blocks : ndarray
+            ``(blocks,)`` int64: their numbers, rising.
+        """
         self.begin(points)
         if not len(blocks):
             return
         number = np.full(self.layout.blocks + 1, -1)
         number[blocks] = np.arange(len(blocks))
-        column = number[self.layout.block]  # copies that are in no such block read the last one
-        copies = np.flatnonzero((column >= 0) & (points != 0))
-        entry, column = points[copies], column[copies]
+        taken = number[self.layout.block]  # copies that are in no such block read the last one
+        point, copies = np.nonzero((taken >= 0) & (points != 0))
+        entry, column = points[point, copies], taken[copies] + point * len(blocks)
+        owner, count = np.tile(blocks, len(points)), len(points) * len(blocks)
         self._bound(copies, entry)
         # The row of convexity comes before the others of each column, which add up what copies contribute.
         counts = np.diff(self.table.indptr)[copies]
@@ -141,17 +150,17 @@ class RestrictedMaster:
         )
         height = self.highs.getNumRow()
         place = np.repeat(column, counts) * height + self.table.indices[at] + self.layout.blocks
-        first = np.arange(len(blocks)) * height + blocks
+        first = np.arange(count) * height + owner
         place, own = np.unique(np.append(first, place), return_inverse=True)
-        data = np.append(np.ones(len(blocks)), self.table.data[at] * np.repeat(entry, counts))
-        starts, index = np.searchsorted(place, np.arange(len(blocks)) * height), place % height
-        cost = np.bincount(column, self.copy_cost[copies] * entry, len(blocks)) / self.scale
+        data = np.append(np.ones(count), self.table.data[at] * np.repeat(entry, counts))
+        starts, index = np.searchsorted(place, np.arange(count) * height), place % height
+        cost = np.bincount(column, self.copy_cost[copies] * entry, count) / self.scale
         self._columns(
-            (starts, index, np.bincount(own, data).astype(np.float64)), cost, 0.0, np.inf, owner=blocks
+            (starts, index, np.bincount(own, data).astype(np.float64)), cost, 0.0, np.inf, owner=owner
         )
         self.copy, self.entry = np.append(self.copy, copies), np.append(self.entry, entry)
         self.point = np.append(self.point, column + self.count)
-        self.count += len(blocks)
+        self.count += count
 
     def solve(self, seconds: float, iterations: int = 2**31 - 1) -> MasterSolution | None:
         """Solve the master within limits; None where these do not suffice, or it is infeasible."""
@@ -237,7 +246,7 @@ class RestrictedMaster:
         mine, width = self.layout.block >= 0, len(self.cost)
         seen = np.zeros(width)
         if points is not None:
-            np.maximum.at(seen, self.layout.variable[mine], np.abs(points[mine]))
+            np.maximum.at(seen, self.layout.variable[mine], np.abs(points[:, mine]).max(0))
         self.unit = _power_of_two(np.where(seen > 0, seen, self._reach(seen.max(initial=0.0))))
         self.scale = float(_power_of_two(np.abs(self.cost * self.unit).max(initial=0.0, keepdims=True))[0])
         sizes, largest = (
