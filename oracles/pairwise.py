@@ -80,13 +80,18 @@ class Pairwise(FiniteVertices):
 
     def constraints(self) -> Constraints:
         """Local polytope: normalisation, marginalisation to either end, and signs."""
+        return self._stated
+
+    @cached_property
+    def _stated(self) -> Constraints:
+        """The rows, which take hundreds of megabytes where labels are hundreds."""
         n, m = self.first, self.second
-        pairs = torch.eye(n * m).view(n, m, n * m)
+        by_first, by_second = torch.eye(n).repeat_interleave(m, 1), torch.eye(m).repeat(1, n)
         matrix = torch.cat(
             [
                 torch.cat([torch.ones(1, n), torch.zeros(1, m + n * m)], 1),
-                torch.cat([-torch.eye(n), torch.zeros(n, m), pairs.sum(1)], 1),
-                torch.cat([torch.zeros(m, n), -torch.eye(m), pairs.sum(0)], 1),
+                torch.cat([-torch.eye(n), torch.zeros(n, m), by_first], 1),
+                torch.cat([torch.zeros(m, n), -torch.eye(m), by_second], 1),
             ]
         )
         equal = torch.zeros(1 + n + m)

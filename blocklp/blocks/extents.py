@@ -124,15 +124,20 @@ def implied(stated: Constraints | None, dim: int) -> tuple[Tensor, Tensor]:
         return -none, none
     below, above, eps = stated.below, stated.above, torch.finfo(torch.float64).eps
     unit = rounding(dim + 8, torch.float64)
+    lead = torch.broadcast_shapes(stated.matrix.shape[:2], stated.lower.shape[:2], below.shape[:2], above.shape[:2])
+    below, above = (side.expand(*lead, dim).clone() for side in (below, above))
     sides = (side[..., None].unbind(2) for side in (stated.lower, stated.upper))
-    for matrix, lower, upper in zip(stated.matrix.unbind(2), *sides, strict=True):
-        for entries, side in ((matrix, upper), (-matrix, -lower)):  # entries @ x <= side
-            least = torch.where(entries > 0, stated.below, stated.above)
+    for row, lower, upper in zip(stated.matrix.unbind(2), *sides, strict=True):
+        at = row.flatten(0, 1).any(0).nonzero()[:, 0]  # of many variables, a row has few as a rule
+        own, bounds = row[..., at], (stated.below[..., at], stated.above[..., at])
+        for entries, side in ((own, upper), (-own, -lower)):  # entries @ x <= side
+            least = torch.where(entries > 0, *bounds)
             terms = torch.where(entries != 0, entries * least, 0.0)
             size = terms.abs().sum(-1, keepdim=True) + side.abs()
             # NaN where another variable has no bound: then the row says nothing.
             left = (side - terms.sum(-1, keepdim=True) + terms + unit * size) / entries
             left = left + 8 * eps * left.abs() * entries.sign()
-            above = torch.where((entries > 0) & (left < above), left, above)
-            below = torch.where((entries < 0) & (left > below), left, below)
+            most, low = above[..., at], below[..., at]
+            above[..., at] = torch.where((entries > 0) & (left < most), left, most)
+            below[..., at] = torch.where((entries < 0) & (left > low), left, low)
     return below, above
