@@ -30,7 +30,7 @@ from blocklp import __version__
 from blocklp.deadline import Deadline
 from blocklp.errors import OptionError, TimeLimitError
 from blocklp.problems.files import MAX_BYTES
-from blocklp.problems.verification.bounds_report import finite
+from blocklp.problems.printing import json_number
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.onnx_files import Runtime, require_onnx
 from blocklp.problems.verification.onnx_reader import load_onnx
@@ -213,13 +213,13 @@ class Answer:
             "version": __version__,
             "claim": self.verdict.claim,
             "reason": self.verdict.reason,
-            "bound": finite(self.verdict.bound),
+            "bound": json_number(self.verdict.bound),
             "nodes": self.verdict.nodes,
             "seconds": self.seconds,
             "load_seconds": self.load_seconds,
             "phases": self.verdict.phases,
             "assignment": {
-                v.name: {"type": v.element_type, "shape": list(v.shape or ()), "values": [finite(float(value)) for value in values]}
+                v.name: {"type": v.element_type, "shape": list(v.shape or ()), "values": [json_number(value) for value in values]}
                 for v, values in self.assignment()
             },
         }

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import blocklp as bl
 from blocklp.errors import OptionError, ShapeError
 from blocklp.kernels.compiled import loops
-from blocklp.problems.cli import app
+from blocklp.problems.command_line.app import app
 from blocklp.problems.qpbo import Qubo, clusters, read_qubo, roof_duality_model, solve_qpbo, tabu_search, violated_cycles
 from blocklp.problems.qpbo.clusters import FOUR_CYCLES, TRIANGLES
 from blocklp.problems.qpbo.tightening import lifted, tightened_roof_duality

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from blocklp.campaigns import InProcess, LocalExecutor
 from blocklp.errors import FormatError
-from blocklp.problems import cli
+from blocklp.problems.command_line.app import app
 from blocklp.problems.qpbo import Qubo, StrongBranching, convex_search, solve_qpbo_exactly
 from blocklp.problems.qpbo import exact as exact_module
 from blocklp.problems.qpbo.proof import check_proof, proof_from_log
@@ -65,7 +65,7 @@ def test_a_log_with_a_part_missing_is_no_proof():
 
 def test_the_command_takes_workers_for_one_tree(tmp_path):
     (tmp_path / "a.sparse").write_text("3 4\n1 1 -3\n2 2 1\n3 3 -2\n1 2 1\n")
-    shown = CliRunner().invoke(cli.app, ["qpbo", str(tmp_path / "a.sparse"), "--exact", "--workers", "1", "--json"])
+    shown = CliRunner().invoke(app, ["qpbo", str(tmp_path / "a.sparse"), "--exact", "--workers", "1", "--json"])
     assert shown.exit_code == 0, shown.output
     [entry] = json.loads(shown.stdout)
     assert entry["proven"] and entry["energy"] == -5
