@@ -153,7 +153,22 @@ def solved(command: Callable[..., None], given: dict[str, Any], file: str, place
 
 
 def failed(file: str, error: Exception | None, seconds: float) -> dict[str, Any]:
-    """Return the line of a file whose command, or whose process, failed."""
+    """Return the line of a file whose command, or whose process, failed.
+
+    Parameters
+    ----------
+    file : str
+        As it was named.
+    error : Exception, optional
+        What it failed by.
+    seconds : float
+        How long it was worked on.
+
+    Returns
+    -------
+    dict
+        An object of strict JSON.
+    """
     return {
         "file": file,
         "status": "error",
