@@ -339,16 +339,11 @@ def test_the_demo_cuts_out_a_picture() -> None:
     assert all(r.method in printed for r in results)
 
 
-def test_the_gallery_is_a_picture_of_labellings_with_bounds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_gallery_is_a_picture_of_labellings_with_bounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("skimage")
-    from blocklp.problems.densecrf import gallery
+    from blocklp.problems.densecrf.gallery import gallery
 
-    monkeypatch.setattr(gallery, "GROUPS", {"chelsea": 3})
-    monkeypatch.setattr(gallery, "SHRINK", 16)
-    monkeypatch.setattr(gallery, "DISPARITIES", 5)
-    gallery.gallery(tmp_path / "g.png")
+    gallery(tmp_path / "g.png", {"chelsea": 3}, shrink=16, disparities=5)
     assert np.asarray(Image.open(tmp_path / "g.png").convert("RGB")).std() > 10
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == ["chelsea", "motorcycle"]

@@ -418,22 +418,20 @@ def test_a_device_that_is_missing_is_an_error(net, write):
     assert shown.stdout == "unknown\n" and "not available" in shown.stderr
 
 
-def test_live_line(monkeypatch, tmp_path):
+def test_live_line():
     event = SearchEvent(nodes=12, open=3, bound=-0.25, incumbent=float("inf"), seconds=1.0)
     line = answers.describe(Progress("search", 2.5, event), "1/9 a", 7.2)
     assert line == "1/9 a | search | 12 nodes | 3 open | bound -0.25 | 2.5 s | 7 s left"
     assert answers.describe(Progress("attack", 0.04), "", float("inf")) == "attack | 0.0 s"
-    monkeypatch.setattr(answers, "INTERVAL", 3600.0)
-    watch, terminal = answers.Watch(), io.StringIO()
-    watch._console = Console(force_terminal=True, file=terminal, width=80)
-    with watch:
+    terminal = io.StringIO()
+    with answers.Watch(console=Console(force_terminal=True, file=terminal, width=80), interval=3600.0) as watch:
         watch.begin("a", bl.Deadline(5))
         watch(Progress("search", 2.5, event))  # too soon
         watch(Progress("attack", 2.5))
     drawn = terminal.getvalue()
     assert "a | reading" in drawn and "a | attack" in drawn and "nodes" not in drawn
-    with answers.Watch(quiet=True) as watch:
-        assert watch._live is None
+    with answers.Watch(quiet=True, console=Console(force_terminal=True, file=io.StringIO())) as watch:
+        assert repr(watch) == "Watch, not shown"
 
 
 @pytest.mark.parametrize("spec", ["test_nano", "test_tiny", "test_small"])
