@@ -1,6 +1,6 @@
 """``python -m blocklp``: the command line, also under torchrun."""
 
-from blocklp.problems.process import main
+from blocklp.problems.command_line.main import main
 
 if __name__ == "__main__":
     main()

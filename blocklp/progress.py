@@ -61,6 +61,10 @@ class LiveLine:
     def __repr__(self) -> str:
         return f"{type(self).__name__}, " + ("not shown" if self._live is None else "shown")
 
+    def reset(self) -> None:
+        """Have the next line drawn whenever the last one was."""
+        self._drawn = -math.inf
+
     def draw(self, line: Callable[[], str]) -> None:
         """Draw a line, unless another was drawn a moment ago."""
         now = time.perf_counter()

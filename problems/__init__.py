@@ -1,1 +1,1 @@
-"""Problem modules: readers, models, primal heuristics and the command line."""
+"""Problem modules: readers, models, primal heuristics, exact solvers; and the command line over them, ``command_line``."""

@@ -72,6 +72,54 @@ def in_units(callback: Callback | None, unit: float) -> Callback | None:
     return lambda event: callback(replace(event, bound=event.bound * unit, incumbent=event.incumbent * unit))
 
 
+@dataclass(frozen=True)
+class ExactSettings:
+    """At what sizes exact solvers change their methods, and into what pieces they cut their work.
+
+    Attributes
+    ----------
+    tables_at_once : float
+        Entries of tables up to which a quadratic function is minimised by elimination before anything else is tried.
+    tables : float
+        Entries up to which one is minimised by elimination at all.
+    energy_tables : float
+        Entries up to which an energy of more labels is.
+    leaf_tables : float
+        Entries up to which a node of the search for independent sets is solved by elimination.
+    reduced_table : int
+        Entries of the tables of an energy that reductions look at, or leave.
+    dense : float
+        Pairs a variable up to which a quadratic function is searched by tightened relaxations, and above which by convex
+        underestimators.
+    nodes_below : int
+        Nodes that are searched depth first below a node before what is open gets underestimators of its own; fewer where they take
+        longer.
+    searched_graph : int
+        Nodes of a graph below which independent sets are searched depth first, too.
+    root_passes : int
+        Passes of a tightened relaxation at most.
+    shrunk : float
+        Share of the labels of the root of such a search at which what is left of a node is a problem of its own.
+    clock_every : float
+        Seconds of depth-first search between two looks at the clock.
+    """
+
+    tables_at_once: float = 1e6
+    tables: float = 4e8
+    energy_tables: float = 5e7
+    leaf_tables: float = 2e5
+    reduced_table: int = 100_000
+    dense: float = 5.0
+    nodes_below: int = 20_000
+    searched_graph: int = 400
+    root_passes: int = 30_000
+    shrunk: float = 0.7
+    clock_every: float = 0.03
+
+
+DEFAULT = ExactSettings()
+
+
 @dataclass
 class Run:
     """One call: its limits, and what it has spent on all parts of a problem.
@@ -90,6 +138,8 @@ class Run:
         What was done without for lack of time.
     executor : Executor, optional
         Whose workers expand nodes; by default this process does.
+    settings : ExactSettings
+        At what sizes methods change.
     """
 
     deadline: Deadline
@@ -98,6 +148,7 @@ class Run:
     status: Status = Status.OPTIMAL
     detail: str = ""
     executor: Executor | None = None
+    settings: ExactSettings = DEFAULT
 
     def over(self) -> bool:
         """Whether to stop, by an interrupt or the deadline."""

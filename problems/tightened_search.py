@@ -30,14 +30,10 @@ from blocklp.status import Status
 Fixings = NDArray[np.int8]
 
 BUDGET = Budget(rounds=100, blocks=3000, passes=300)
-PASSES = 30_000
-"""Passes of the root at most."""
 PATIENCE = ((4, 0.1), (2, 0.01))
 """Rounds, and the share of the gap that so many of them must close to be followed by others."""
 RETRIED = 0.5
 """Share of the gap at the last attempt to fix labels at which they are tried again."""
-SHRUNK = 0.7
-"""Share of the labels of the root at which what is left of a node is a problem of its own."""
 BATCH, SWEEPS = 32, 32
 """Nodes that are bounded at once, and their sweeps."""
 PER_COPY = 5e-6
@@ -83,7 +79,7 @@ def search_tightened(branching: Branching, best: Labelled, grid: Grid, run: Run)
     grid : Grid
         What its values can be.
     run : Run
-        Limits.
+        Limits and settings.
 
     Returns
     -------
@@ -132,12 +128,12 @@ class _Search:
             gaps.append(best.energy - float(solution.bound[0]))
             if math.isinf(gaps[-1]):
                 return len(gaps) > PATIENCE[0][0]
-            if gaps[-1] <= RETRIED * self.gap and self.affords_fixing() and self.fixed(solution) <= SHRUNK:
+            if gaps[-1] <= RETRIED * self.gap and self.affords_fixing() and self.fixed(solution) <= self.run.settings.shrunk:
                 return True
             return any(len(gaps) > rounds and gaps[-1] > (1 - share) * gaps[-1 - rounds] for rounds, share in PATIENCE)
 
         tol = max(0.1 * self.grid.step / max(1.0, abs(self.best.energy)), 1e-12)
-        limits: dict[str, Any] = {"tol": tol, "passes": PASSES, "time_limit": self.run.deadline}
+        limits: dict[str, Any] = {"tol": tol, "passes": self.run.settings.root_passes, "time_limit": self.run.deadline}
         found, best = tightened(self.branching.problem, self.best, BUDGET, cutoff=self.goal(), told=told, enough=enough, **limits)
         self.offer(best)
         self.run.nodes += 1
@@ -214,7 +210,7 @@ class _Search:
                 children.append(Node(bound))
             elif self.run.over():
                 unresolved.append(Node(bound))
-            elif self.branching.size(fixings[k].numpy()) <= SHRUNK * self.size:
+            elif self.branching.size(fixings[k].numpy()) <= self.run.settings.shrunk * self.size:
                 labels, below = self.rest(fixings[k].numpy())
                 self.offer(labels)
                 if below < min(self.goal(), labels.energy - self.grid.tolerance):

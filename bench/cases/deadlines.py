@@ -38,7 +38,7 @@ BUSY = 2
 LOST = 120.0
 """Seconds beyond the limit after which a process is ended."""
 
-CLI = [sys.executable, "-c", "from blocklp.problems.cli import main; main()"]
+CLI = [sys.executable, "-m", "blocklp"]
 
 NOTE = f"""Lateness of calls and commands: seconds beyond their limit, from {SHORTEST:g} ({STARTED:g} for commands) to
 {LONGEST:g} s, beside {BUSY} processes that calculate all the time.  The bar is 5 % of the limit or {clock.SECONDS} s.  Calls are

@@ -228,8 +228,8 @@ def places_that_cannot_be_written(draw: Draw) -> None:
         place = Path(folder) / "missing" / "deeper" / "out" if option == "--result-file" else prop / "x"
         command = [
             sys.executable,
-            "-c",
-            "from blocklp.problems.cli import main; main()",
+            "-m",
+            "blocklp",
             "verify",
             str(prop),
             "--network",

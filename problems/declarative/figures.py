@@ -238,7 +238,15 @@ def circle(axes: Axes) -> None:
 
 
 def decorate(axes: Axes, title: str, x: str, y: str) -> None:
-    """Name the axes."""
+    """Name the axes, and leave out the upper and the right line of the frame.
+
+    Parameters
+    ----------
+    axes : matplotlib.axes.Axes
+        Those of a panel.
+    title, x, y : str
+        Over the panel, below it and beside it; empty for none.
+    """
     axes.set_title(title)
     axes.set_xlabel(x)
     axes.set_ylabel(y)

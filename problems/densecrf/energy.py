@@ -190,7 +190,29 @@ class DenseCRF:
         return total if self.cliques is None else total + self.cliques.subgradient(y)
 
     def subgradient_of(self, kernel: Kernel, y: Tensor, levels: int | None) -> Tensor:
-        """The part of :meth:`subgradient` of one kernel."""
+        """The part of :meth:`subgradient` that one kernel has.
+
+        Parameters
+        ----------
+        kernel : Kernel
+            One of :attr:`kernels`.
+        y : Tensor
+            ``(points, labels)`` floating point.
+        levels : int or None
+            Levels at which the filter orders scores, as in :meth:`Kernel.ordered`; None for the exact order.
+
+        Returns
+        -------
+        Tensor
+            ``(points, labels)`` in the precision of y.
+
+        Raises
+        ------
+        ModelError
+            If its compatibility has no metric below it.
+        TimeLimitError
+            If the energy's deadline passes.
+        """
         if kernel.compatibility is None:
             return kernel.ordered(y, levels, self.deadline) / 2
         members, lengths = (c.to(y) for c in kernel.cuts(self.labels, self.deadline))

@@ -7,6 +7,7 @@ trained.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from blocklp.problems.plot import blank_figure
 
 GROUPS = {"coffee": 4, "chelsea": 4, "astronaut": 5}
 """Images, and the groups of their colours."""
-SHRINK, DISPARITIES = 4, 18
 NOISE = 1.5
 """Standard deviation of what is added to every unary, in nats."""
 
@@ -40,18 +40,30 @@ def grouped(image: Tensor, groups: int) -> DenseCRF:
     return image_crf(image, costs + noise, smooth=(3.0, 2.0), bilateral=(40.0, 13.0, 5.0))
 
 
-def gallery(out: Path) -> None:
-    """Write the pictures: every image, the labels of its unaries, and those of PROX-LP."""
+def gallery(out: Path, groups: Mapping[str, int] = GROUPS, *, shrink: int = 4, disparities: int = 18) -> None:
+    """Write the pictures: every image, the labels of its unaries, and those of PROX-LP.
+
+    Parameters
+    ----------
+    out : Path
+        The picture to write.
+    groups : mapping
+        Names of images in ``skimage.data``, and the groups of their colours.
+    shrink : int
+        Pixels of the stereo pair along a side of a pixel of what is matched.
+    disparities : int
+        Disparities of the stereo pair in such pixels, from 0 on.
+    """
     figure = blank_figure(out)
     data: Any = skimage.data  # without types
     rows: list[tuple[str, Tensor, DenseCRF]] = []
-    for name, groups in GROUPS.items():
+    for name, count in groups.items():
         image = torch.from_numpy(getattr(data, name)()[::2, ::2].copy())
-        rows.append((name, image, grouped(image, groups)))
+        rows.append((name, image, grouped(image, count)))
     left, right, _ = (np.array(a) for a in data.stereo_motorcycle())
     pair = [torch.from_numpy(a).float().movedim(2, 0)[None] for a in (left, right)]
-    small, other = (torch.nn.functional.avg_pool2d(a, SHRINK)[0].movedim(0, 2) for a in pair)
-    rows.append(("motorcycle", small, stereo_crf(small, other, DISPARITIES)))
+    small, other = (torch.nn.functional.avg_pool2d(a, shrink)[0].movedim(0, 2) for a in pair)
+    rows.append(("motorcycle", small, stereo_crf(small, other, disparities)))
 
     figure.set_size_inches(11, 3.1 * len(rows))
     for line, (name, image, crf) in zip(figure.subplots(len(rows), 3), rows, strict=True):
@@ -72,7 +84,7 @@ def gallery(out: Path) -> None:
                 shown.append((title, overlay(image, at, crf.labels, 0.7)))
         shown[0] = (f"{name}, {crf.labels} labels", shown[0][1])
         for axes, (title, pixels) in zip(line, shown, strict=True):
-            axes.imshow(pixels, interpolation="nearest", vmin=0, vmax=DISPARITIES - 1)
+            axes.imshow(pixels, interpolation="nearest", vmin=0, vmax=disparities - 1)
             axes.set_title(title, fontsize=10)
             axes.set_axis_off()
         print(f"{name}: energy {result.best_energy.item():.1f}, bound {result.bound.item():.1f}, {result.seconds:.1f} s")

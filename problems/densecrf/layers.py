@@ -232,8 +232,22 @@ class DenseCRFLayer(torch.nn.Module):
     def energy(self, images: Tensor, logits: Tensor, cliques: Cliques | None = None) -> DenseCRF:
         """The energy with the parameters as they are, for all images of the batch.
 
-        Differentiable; under ``torch.no_grad()`` any method of :func:`solve_densecrf` takes it.  Parameters, result and errors are
-        those of :meth:`forward`; the points are image by image and row by row.
+        Differentiable; under ``torch.no_grad()`` any method of :func:`solve_densecrf` takes it.
+
+        Parameters
+        ----------
+        images, logits, cliques
+            As in :meth:`forward`.
+
+        Returns
+        -------
+        DenseCRF
+            Its points are image by image and row by row; unaries are in the precision of the logits.
+
+        Raises
+        ------
+        ShapeError, NonFiniteError, ModelError
+            As in :meth:`forward`.
         """
         self._check(images, logits)
         batch, channels, height, width = images.shape

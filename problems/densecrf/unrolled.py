@@ -26,9 +26,9 @@ class Numbers(NamedTuple):
     turn: int
     """Which step it is, from 0."""
     step: Tensor | None
-    r"""The step size :math:`\\alpha`."""
+    r"""The step size :math:`\alpha`."""
     weight: Tensor | None
-    r"""The weight :math:`\\lambda` of the quadratic or entropic term."""
+    r"""The weight :math:`\lambda` of the quadratic or entropic term."""
 
 
 Step = Callable[[DenseCRF, State, Numbers], State]
@@ -40,7 +40,15 @@ def slope(crf: DenseCRF, y: Tensor) -> Tensor:
 
 
 def mean_field_step(crf: DenseCRF, state: State, numbers: Numbers) -> State:
-    """The marginals that fit what the others' marginals say."""
+    """The marginals that fit what the others' marginals say.
+
+    Parameters
+    ----------
+    crf, state
+        As in :func:`frank_wolfe_step`.
+    numbers : Numbers
+        Those of the step, of which it needs none.
+    """
     return ((-slope(crf, state[0])).softmax(1),)
 
 
@@ -68,37 +76,99 @@ def frank_wolfe_step(crf: DenseCRF, state: State, numbers: Numbers, regulariser:
 
 
 def vanilla_step(crf: DenseCRF, state: State, numbers: Numbers) -> State:
-    """Frank-Wolfe (7), through whose labellings no gradient passes."""
+    """Frank-Wolfe (7), through whose labellings no gradient passes.
+
+    Parameters
+    ----------
+    crf, state
+        As in :func:`frank_wolfe_step`.
+    numbers : Numbers
+        With a step size.
+    """
     return frank_wolfe_step(crf, state, numbers, Linear())
 
 
 def entropic_step(crf: DenseCRF, state: State, numbers: Numbers) -> State:
-    """Frank-Wolfe with the entropy (12)."""
+    """Frank-Wolfe with the entropy (12).
+
+    Parameters
+    ----------
+    crf, state
+        As in :func:`frank_wolfe_step`.
+    numbers : Numbers
+        With a step size and the weight of the entropy.
+    """
     assert numbers.weight is not None
     return frank_wolfe_step(crf, state, numbers, Entropy(numbers.weight))
 
 
 def euclidean_step(crf: DenseCRF, state: State, numbers: Numbers) -> State:
-    """Frank-Wolfe with the Euclidean norm (11)."""
+    """Frank-Wolfe with the Euclidean norm (11).
+
+    Parameters
+    ----------
+    crf, state
+        As in :func:`frank_wolfe_step`.
+    numbers : Numbers
+        With a step size and the weight of the squared norm.
+    """
     assert numbers.weight is not None
     return frank_wolfe_step(crf, state, numbers, Euclidean(numbers.weight))
 
 
 def projected_step(crf: DenseCRF, state: State, numbers: Numbers) -> State:
-    r"""Projected gradients with the rate :math:`1 / \\lambda`."""
+    r"""Projected gradients with the rate :math:`1 / \lambda`.
+
+    Parameters
+    ----------
+    crf, state
+        As in :func:`frank_wolfe_step`.
+    numbers : Numbers
+        With a step size and the weight :math:`\lambda`.
+    """
     assert numbers.step is not None and numbers.weight is not None
     y = state[0]
     return (y.lerp(projected(y, slope(crf, y), 1 / numbers.weight), numbers.step),)
 
 
 def proximal_step(crf: DenseCRF, state: State, numbers: Numbers) -> State:
-    r"""Fast proximal gradients with the rate :math:`1 / \\lambda`."""
+    r"""Fast proximal gradients with the rate :math:`1 / \lambda`.
+
+    Parameters
+    ----------
+    crf : DenseCRF
+        The energy.
+    state : tuple
+        ``(y,)`` at first, then what the step before returned.
+    numbers : Numbers
+        With the weight :math:`\lambda`.
+
+    Returns
+    -------
+    tuple
+        A :class:`Momentum`, whose first entry is y.
+    """
     assert numbers.weight is not None
     return fast_step(crf, crf.unary, Momentum(*state), 1 / numbers.weight)
 
 
 def admm_step(crf: DenseCRF, state: State, numbers: Numbers) -> State:
-    r"""One of ADMM's two projections with the penalty :math:`\\lambda`."""
+    r"""One of ADMM's two projections with the penalty :math:`\lambda`.
+
+    Parameters
+    ----------
+    crf : DenseCRF
+        The energy.
+    state : tuple
+        ``(y,)`` at first, then what the step before returned.
+    numbers : Numbers
+        With the weight :math:`\lambda`; ``turn`` says which projection it is.
+
+    Returns
+    -------
+    tuple
+        y and the multipliers, ``(points, labels)`` each.
+    """
     assert numbers.weight is not None
     y, multipliers = state if len(state) == 2 else (state[0], torch.zeros_like(state[0]))
     return half_step(crf, crf.unary, (y, multipliers), numbers.weight, numbers.turn)

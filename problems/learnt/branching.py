@@ -61,7 +61,18 @@ class LearntBranching:
 
     @torch.no_grad()
     def scores(self, qubo: Qubo, nodes: bl.Nodes, found: NodeBounds, goal: float) -> Tensor:
-        """Return the product of the gains that both children are expected to have: ``(nodes, k)`` float64."""
+        """Return the product of the gains that both children are expected to have.
+
+        Parameters
+        ----------
+        qubo, nodes, found, goal
+            As in :meth:`blocklp.problems.qpbo.node_search.Rule.scores`; no child is bounded.
+
+        Returns
+        -------
+        Tensor
+            ``(nodes, k)`` float64, positive.
+        """
         del nodes
         seen = features(qubo, found, goal)
         gains = self.network(seen).squeeze(-1).double().exp().nan_to_num(0.0, posinf=1.0)

@@ -62,7 +62,22 @@ def ising(side: int, seed: int) -> Qubo:
 
 
 def matching(n: int, degree: int, seed: int) -> bl.Model:
-    """Heaviest matchings of a bipartite graph, one block a node; each of n nodes has edges to ``degree`` nodes of n others."""
+    """Heaviest matchings of a random bipartite graph, one block a node.
+
+    Parameters
+    ----------
+    n : int
+        Nodes of each side.
+    degree : int
+        Edges of each node of the first side, to as many nodes of the other.
+    seed : int
+        Of the graph and of its weights, which are uniform in [0.2, 1.2].
+
+    Returns
+    -------
+    Model
+        It maximises over variables ``x`` ``(n * degree,)``.
+    """
     draw = np.random.default_rng(seed)
     ends = np.stack([draw.permutation(n)[:degree] for _ in range(n)]).ravel()
     m = bl.Model()
@@ -116,7 +131,22 @@ class BranchingFamily:
 
 
 def sparse(n: int, degree: int, seed: int) -> Qubo:
-    """Weighted independent sets of a random graph of a mean degree."""
+    """Weighted independent sets of a random graph of a mean degree.
+
+    Parameters
+    ----------
+    n : int
+        Nodes.
+    degree : int
+        Mean degree: the graph has ``n * degree // 2`` edges.
+    seed : int
+        Of the graph and of its weights, which are uniform in [0, 1].
+
+    Returns
+    -------
+    Qubo
+        Minus the weight of a set; an edge costs the larger weight of its ends.
+    """
     graph = nx.gnm_random_graph(n, n * degree // 2, seed=seed)
     return _independent_set(graph, seed)
 

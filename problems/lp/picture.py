@@ -58,7 +58,15 @@ def write_picture(path: str | Path, matrix: Any, structure: BlockStructure, name
 
 
 def draw_structure(figure: Figure, matrix: Any, structure: BlockStructure, name: str = "") -> None:
-    """Draw the picture on an empty figure; see :func:`write_picture`."""
+    """Draw where a matrix has entries, before and after, on an empty figure.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+        It gets two panels and a legend.
+    matrix, structure, name
+        As in :func:`write_picture`.
+    """
     from matplotlib.patches import Patch
 
     entries = matrix.tocoo()

@@ -19,26 +19,24 @@ from numpy.typing import NDArray
 from blocklp.certify.exact_arithmetic import rounded_down
 from blocklp.deadline import Deadline
 from blocklp.errors import TimeLimitError
-from blocklp.problems.exact import Callback, ExactResult, Run, in_units, search_loops
+from blocklp.problems.exact import DEFAULT, Callback, ExactResult, ExactSettings, Run, in_units, search_loops
 from blocklp.problems.integers import Grid, Unit, total_of
 from blocklp.problems.mis.heuristics import greedy_independent_set, swap_descent
 from blocklp.problems.mis.instance import WeightedGraph
 from blocklp.problems.mis.reductions import Kernel
 from blocklp.problems.mis.relaxation import solve_mis
 from blocklp.problems.qpbo.elimination import WIDEST, cheapest_order, minimise_by_elimination
-from blocklp.problems.qpbo.exact import AFFORDABLE, solve_qpbo_exactly
+from blocklp.problems.qpbo.exact import solve_qpbo_exactly
 from blocklp.problems.qpbo.presolve import Part, presolve
 from blocklp.search.best_first import Expansion, Node, branch_and_bound
 from blocklp.status import Status
 
-LEAF = 2e5
-"""Entries of tables with which a node is solved by elimination."""
-DENSE, EFFORT = 400, 5e7
-"""Nodes of a graph below which a compiled search is tried, and its budget: nodes of the tree times squares of nodes of the graph."""
+EFFORT = 5e7
+"""Budget of a compiled search: nodes of the tree times squares of nodes of the graph."""
 PAIRS, PASSES = 20_000, 600
 """Most pairs of a graph that is bounded by the LP of its cliques, and the passes of that."""
-PIECE, LOCAL = 2e6, 5e7
-"""Of that budget what is spent between two looks at the clock; steps of local search in a second, at least."""
+PER_SECOND, LOCAL = 7e7, 5e7
+"""What is spent of that budget in a second; steps of local search in a second, at least."""
 PER_EDGE = 1e-5
 """Seconds that it takes to build and to reduce a graph, for a node or an edge, at least."""
 SPARSE = 5
@@ -46,7 +44,11 @@ SPARSE = 5
 
 
 def solve_mis_exactly(
-    graph: WeightedGraph, *, time_limit: float | Deadline = math.inf, callback: Callback | None = None
+    graph: WeightedGraph,
+    *,
+    time_limit: float | Deadline = math.inf,
+    callback: Callback | None = None,
+    settings: ExactSettings = DEFAULT,
 ) -> ExactResult:
     """Find a heaviest independent set, with proof.
 
@@ -59,6 +61,8 @@ def solve_mis_exactly(
     callback : callable, optional
         Gets a :class:`blocklp.search.SearchEvent` of the component under way, whose values are minus weights, after every batch of
         nodes; True stops.
+    settings : ExactSettings
+        At what sizes methods change; the heaviest weight is the same for any.
 
     Returns
     -------
@@ -82,7 +86,7 @@ def solve_mis_exactly(
     # No set weighs more than its integers stand for by more than all that rounding has lowered them.
     _, charge = unit.rounding(graph.weights, whole)
     integral = WeightedGraph(whole, graph.edges)
-    run = _Run(deadline, in_units(callback, float(unit.size)), grid=Grid.of(whole, unit.near))
+    run = _Run(deadline, in_units(callback, float(unit.size)), settings=settings, grid=Grid.of(whole, unit.near))
     try:
         members, most = run.solve(integral)
     except KeyboardInterrupt:
@@ -169,16 +173,16 @@ class _Run(Run):
         return int(min(200_000, 5e7 / graph.n, max(0.2 * self.deadline.left() * LOCAL / each, 1)))
 
     def _searched(self, kernels: Any, graph: WeightedGraph, best: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], float]:
-        if len(graph.edges) < SPARSE * graph.n and _is_function(graph, self.deadline):
+        if len(graph.edges) < SPARSE * graph.n and _is_function(graph, self):
             # Minus the energy of the best labels is the weight of the set that they can be made to.
-            found = solve_qpbo_exactly(graph.to_qubo(), time_limit=self.deadline, callback=self.callback)
+            found = solve_qpbo_exactly(graph.to_qubo(), time_limit=self.deadline, callback=self.callback, settings=self.settings)
             self.detail = self.detail or found.detail
             self.nodes += found.nodes
             chosen = _independent(graph, found.labels.numpy())
             if not found.proven:
                 self.status = found.status
             return max(best, chosen, key=lambda b: float(graph.weight(b))), -found.bound
-        search, tolerance = _Branching(graph, best, self.grid, kernels, self.deadline), self.grid.tolerance
+        search, tolerance = _Branching(graph, best, kernels, self), self.grid.tolerance
         result = branch_and_bound(
             [search.root()], search.expand, batch=1, tol=0.999 * self.grid.step, time_limit=self.deadline, callback=self.callback
         )
@@ -193,9 +197,9 @@ class _Run(Run):
 class _Branching:
     """Expands nodes, each a kernel of a graph."""
 
-    def __init__(self, graph: WeightedGraph, best: NDArray[np.bool_], grid: Grid, kernels: Any, deadline: Deadline) -> None:
-        self.graph, self.best, self.grid = graph, best, grid
-        self.kernels, self.deadline = kernels, deadline
+    def __init__(self, graph: WeightedGraph, best: NDArray[np.bool_], kernels: Any, run: _Run) -> None:
+        self.graph, self.best, self.kernels = graph, best, kernels
+        self.grid, self.deadline, self.settings = run.grid, run.deadline, run.settings
         self.weight = float(graph.weight(best))
         self.nodes = 0
 
@@ -238,7 +242,7 @@ class _Branching:
         if self.deadline.over():
             return bound
         graph, nodes = _graph(kernel, sorted(kernel.weights))
-        if graph.n < DENSE and self.kernels is not None:
+        if graph.n < self.settings.searched_graph and self.kernels is not None:
             adjacent = np.zeros((graph.n, graph.n), dtype=bool)
             adjacent[graph.edges[:, 0], graph.edges[:, 1]] = adjacent[graph.edges[:, 1], graph.edges[:, 0]] = True
             order = np.argsort(-adjacent.sum(1), kind="stable")
@@ -246,11 +250,11 @@ class _Branching:
             if bound < goal:
                 return None
         if len(graph.edges) < SPARSE * graph.n:
-            found = _by_elimination(graph, self.deadline)
+            found = _by_elimination(graph, self.settings.leaf_tables, self.deadline)
             if found is not None:
                 self._offer(kernel, {nodes[v] for v in np.flatnonzero(found)})
                 return None
-        if graph.n < DENSE and self.kernels is not None:
+        if graph.n < self.settings.searched_graph and self.kernels is not None:
             members = np.zeros(graph.n, dtype=bool)
             least = self.weight - kernel.won
             value, ended = self._tree(adjacent, graph.weights, order, least, members)
@@ -283,7 +287,7 @@ class _Branching:
     ) -> tuple[float, bool]:
         """Depth-first search in compiled loops, in pieces between which the deadline is asked: weight, and whether it ended."""
         n, depth, left = len(weights), -1, int(EFFORT / len(weights) ** 2)
-        piece, branch = max(1, int(PIECE / n**2)), self.kernels.branch(n)
+        piece, branch = max(1, int(self.settings.clock_every * PER_SECOND / n**2)), self.kernels.branch(n)
         while left > 0 and not self.deadline.over():
             best, depth, tree = self.kernels.heaviest(
                 adjacent, weights, order, best, self.grid.step, min(left, piece), depth, members, *branch
@@ -317,10 +321,10 @@ def _kernel(graph: WeightedGraph) -> Kernel:
     return Kernel(dict(enumerate(graph.weights.tolist())), near)
 
 
-def _is_function(graph: WeightedGraph, deadline: Deadline) -> bool:
+def _is_function(graph: WeightedGraph, run: Run) -> bool:
     """Whether to minimise a quadratic function instead: one that is stated by a graph of far more nodes, or one of small width."""
-    parts = presolve(graph.to_qubo(), deadline).parts
-    return sum(part.qubo.n for part in parts) <= graph.n / 2 or _narrow(parts, deadline) <= AFFORDABLE
+    parts = presolve(graph.to_qubo(), run.deadline).parts
+    return sum(part.qubo.n for part in parts) <= graph.n / 2 or _narrow(parts, run.deadline) <= run.settings.tables
 
 
 def _narrow(parts: Iterable[Part], deadline: Deadline) -> float:
@@ -332,10 +336,10 @@ def _narrow(parts: Iterable[Part], deadline: Deadline) -> float:
     return work
 
 
-def _by_elimination(graph: WeightedGraph, deadline: Deadline) -> NDArray[np.bool_] | None:
-    """A heaviest set, or None where that would be too much work or take too long."""
+def _by_elimination(graph: WeightedGraph, most: float, deadline: Deadline) -> NDArray[np.bool_] | None:
+    """A heaviest set, or None where that would take more than ``most`` entries of tables, or too long."""
     reduced = presolve(graph.to_qubo(), deadline)
-    if _narrow(reduced.parts, deadline) > LEAF:
+    if _narrow(reduced.parts, deadline) > most:
         return None
     labels = []
     for part in reduced.parts:

@@ -18,7 +18,7 @@ from blocklp.certify.exact_arithmetic import rounded_down
 from blocklp.deadline import Deadline
 from blocklp.errors import TimeLimitError
 from blocklp.language.expression import View
-from blocklp.problems.exact import Callback, ExactResult, Run, in_units
+from blocklp.problems.exact import DEFAULT, Callback, ExactResult, ExactSettings, Run, in_units
 from blocklp.problems.integers import Grid, Unit, total_of
 from blocklp.problems.mrf.elimination import cheapest_order, minimise_by_elimination
 from blocklp.problems.mrf.instance import Mrf
@@ -33,9 +33,6 @@ from blocklp.problems.tightened_search import BUDGET, Branching, Fixings, search
 from blocklp.problems.tightening import Labelled
 from blocklp.status import Status
 
-AFFORDABLE = 5e7
-"""Entries of all tables of an elimination."""
-
 FIRST = 0.2
 """Share of the time left that goes to a first labelling, at most."""
 
@@ -43,7 +40,13 @@ AS_FUNCTION = 16
 """Sums of so many times the entries come up where tables are stated as quadratic functions."""
 
 
-def solve_mrf_exactly(mrf: Mrf, *, time_limit: float | Deadline = math.inf, callback: Callback | None = None) -> ExactResult:
+def solve_mrf_exactly(
+    mrf: Mrf,
+    *,
+    time_limit: float | Deadline = math.inf,
+    callback: Callback | None = None,
+    settings: ExactSettings = DEFAULT,
+) -> ExactResult:
     """Minimise a discrete energy, with proof.
 
     Parameters
@@ -54,6 +57,8 @@ def solve_mrf_exactly(mrf: Mrf, *, time_limit: float | Deadline = math.inf, call
         Seconds; then, and after an interrupt, the best labelling and a valid bound are returned.
     callback : callable, optional
         Gets a :class:`blocklp.search.SearchEvent` of the component under way after every batch of nodes; True stops.
+    settings : ExactSettings
+        At what sizes methods change; the minimum is the same for any.
 
     Returns
     -------
@@ -84,7 +89,7 @@ def solve_mrf_exactly(mrf: Mrf, *, time_limit: float | Deadline = math.inf, call
     unit = Unit.of(np.concatenate([*finite, np.zeros(1)]), AS_FUNCTION * total_of(sizes))
     whole = [np.where(np.isfinite(t), unit.whole(np.where(np.isfinite(t), t, 0.0)), np.inf) for t in tables]
     integral = Mrf(mrf.counts, [(scope, table) for (scope, _), table in zip(mrf.factors, whole, strict=True)])
-    run = Run(deadline, in_units(callback, float(unit.size)))
+    run = Run(deadline, in_units(callback, float(unit.size)), settings=settings)
     try:
         labels, below = _minimised(integral, unit.near, run)
     except KeyboardInterrupt:
@@ -125,7 +130,7 @@ def _trivial(mrf: Mrf) -> float:
 
 def _minimised(mrf: Mrf, near: float, run: Run) -> tuple[IntArray, float]:
     """Labels and bound of an energy of integers, the constant included."""
-    left = reduced(mrf, run.deadline)
+    left = reduced(mrf, run.deadline, run.settings.reduced_table)
     if left.constant == math.inf:
         return np.zeros(mrf.n, dtype=np.int64), math.inf
     found = [_component(part, near, run) for part in left.parts]
@@ -141,8 +146,8 @@ def _component(part: Part, near: float, run: Run) -> tuple[IntArray, float]:
     try:
         if run.over():
             return labels, bound
-        order = cheapest_order(mrf, AFFORDABLE, run.deadline)
-        if order.work <= AFFORDABLE and run.deadline.affords(4 * PER_ENTRY * order.work):
+        order = cheapest_order(mrf, run.settings.energy_tables, run.deadline)
+        if order.work <= run.settings.energy_tables and run.deadline.affords(4 * PER_ENTRY * order.work):
             found = minimise_by_elimination(mrf, order, run.deadline)
             if found is None:
                 run.status = Status.TIME_LIMIT

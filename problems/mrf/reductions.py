@@ -18,11 +18,9 @@ import networkx
 import numpy as np
 
 from blocklp.deadline import Deadline
+from blocklp.problems.exact import DEFAULT
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
-
-LARGEST_TABLE = 100_000
-"""Entries of differences of two labels, or of a table that a variable leaves, that are looked at."""
 
 Scope = tuple[int, ...]
 
@@ -82,7 +80,7 @@ class Reduced:
         return whole
 
 
-def reduced(mrf: Mrf, deadline: Deadline | None = None) -> Reduced:
+def reduced(mrf: Mrf, deadline: Deadline | None = None, most: int = DEFAULT.reduced_table) -> Reduced:
     """Drop labels and minimise out variables until nothing more goes, and split into components.
 
     Parameters
@@ -91,15 +89,17 @@ def reduced(mrf: Mrf, deadline: Deadline | None = None) -> Reduced:
         Sums and differences of its entries must not be rounded.
     deadline : Deadline, optional
         What could be reduced further then is left as it is.
+    most : int
+        Entries of differences of two labels, or of a table that a variable leaves, that are looked at.
     """
-    return _Reducer(mrf).run(deadline or Deadline())
+    return _Reducer(mrf, most).run(deadline or Deadline())
 
 
 class _Reducer:
     """An energy that shrinks: unary tables, the tables of larger factors by their scopes, and the labels that are left."""
 
-    def __init__(self, mrf: Mrf) -> None:
-        self.mrf, self.constant = mrf, mrf.constant
+    def __init__(self, mrf: Mrf, most: int) -> None:
+        self.mrf, self.most, self.constant = mrf, most, mrf.constant
         self.alone: list[FloatArray] = [np.zeros(count) for count in mrf.counts.tolist()]
         self.tables: dict[Scope, FloatArray] = {}
         self.near: list[set[Scope]] = [set() for _ in range(mrf.n)]
@@ -134,7 +134,7 @@ class _Reducer:
         if not keep.all():
             self._restrict(i, keep)
         others = sorted({j for scope in self.near[i] for j in scope} - {i})
-        if len(others) <= 2 and len(self.alone[i]) * np.prod([len(self.alone[j]) for j in others], initial=1.0) <= LARGEST_TABLE:
+        if len(others) <= 2 and len(self.alone[i]) * np.prod([len(self.alone[j]) for j in others], initial=1.0) <= self.most:
             self._minimise_out(i, tuple(others))
         elif len(self.alone[i]) == 1:
             self._minimise_out(i, ())
@@ -149,7 +149,7 @@ class _Reducer:
         count = len(self.alone[i])
         keep = np.ones(count, dtype=bool)
         rows = [self._rows(i, scope) for scope in self.near[i]]
-        if count == 1 or count * max((r.size for r in rows), default=0) > LARGEST_TABLE:
+        if count == 1 or count * max((r.size for r in rows), default=0) > self.most:
             return keep
         excess = self.alone[i][:, None] - self.alone[i]
         with np.errstate(invalid="ignore"):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from blocklp.campaigns import InProcess
 from blocklp.deadline import Deadline
 from blocklp.kernels import compiled
-from blocklp.problems.exact import Run
+from blocklp.problems.exact import ExactSettings, Run
 from blocklp.problems.qpbo.convexify import EPS, Spins, Underestimator, convexified
 from blocklp.search.best_first import Expansion, Node, SearchResult
 from blocklp.search.over_workers import Sharing, branch_and_bound_over
@@ -20,10 +20,10 @@ SpinArray = NDArray[np.int8]
 
 ROOT_ROUNDS, ROUNDS = 20, 4
 """Rounds of triangle inequalities."""
-BUDGET, WORK = 20_000, 2e8
-"""Nodes that are searched below a node before what is open gets underestimators of its own; fewer where they take longer."""
-PIECE = 3e7
-"""Additions in bounds of nodes between two looks at the clock."""
+WORK = 2e8
+"""Nodes times squares of spins below a node after which what is open gets underestimators of its own, at the latest."""
+PER_SECOND = 1e9
+"""Additions in bounds of nodes in a second."""
 SWEEPS = 60
 """Most sweeps of coordinate descent for a bound."""
 ALONE = Sharing(batch=2, parts=1, subtree=1)
@@ -74,10 +74,12 @@ class ConvexSearch:
         Different values are at least this far apart, or differ by what does not matter.
     start : numpy.ndarray, shape (n,), int8
         A good labelling by spins.
+    settings : ExactSettings
+        How many nodes are searched below a node, and how often the clock is looked at.
     """
 
-    def __init__(self, spins: Spins, step: float, start: SpinArray) -> None:
-        self.spins, self.step, self.start, self.budget = spins, step, start, BUDGET
+    def __init__(self, spins: Spins, step: float, start: SpinArray, settings: ExactSettings) -> None:
+        self.spins, self.step, self.start, self.settings = spins, step, start, settings
 
     def root(self) -> Node:
         """Return the node of all labellings."""
@@ -103,7 +105,7 @@ class _Call:
     """Expands some nodes, with the best labelling that is known meanwhile: nothing is left of it for other nodes."""
 
     def __init__(self, search: ConvexSearch, incumbent: float, deadline: Deadline) -> None:
-        self.spins, self.step, self.budget = search.spins, search.step, search.budget
+        self.spins, self.step, self.settings = search.spins, search.step, search.settings
         self.deadline, self.bounded = deadline, 0
         self.best: SpinArray | None = None
         self.value = incumbent
@@ -156,10 +158,12 @@ class _Call:
             points[k, 0, :size] = 0.9 * np.clip(np.nan_to_num(under.correlations[0, 1:]), -1, 1)
         kernels = compiled.wanted(KERNELS)
         assert kernels is not None
-        budget = int(min(self.budget, WORK / max(n, 1) ** 2))
+        budget = int(min(self.settings.nodes_below, WORK / max(n, 1) ** 2))
         best, value = np.zeros((count, n), dtype=np.int8), np.full(count, np.inf)
         opened, bounded = np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-        piece = budget if math.isinf(self.deadline.left()) else max(1, int(PIECE / SWEEPS / max(n, 1) ** 2))
+        piece = budget
+        if math.isfinite(self.deadline.left()):
+            piece = max(1, int(self.settings.clock_every * PER_SECOND / SWEEPS / max(n, 1) ** 2))
         for begin in range(0, budget, piece):
             limits = self.step, self.value, SWEEPS, min(piece, budget - begin)
             given = (h, g, constant), (true, true_constant), sizes, charge
@@ -210,14 +214,14 @@ def search_convex(spins: Spins, step: float, start: SpinArray, run: Run) -> tupl
     start : ndarray
         ``(n,)`` int8: the first spins.
     run : Run
-        Limits and workers; gets the number of nodes.
+        Limits, workers and settings; gets the number of nodes.
 
     Returns
     -------
     SearchResult, ndarray
         The result of the search, and the best spins ``(n,)``.
     """
-    search = ConvexSearch(spins, step, start)
+    search = ConvexSearch(spins, step, start, run.settings)
 
     def count(bounded: int) -> None:
         run.nodes += bounded

@@ -17,7 +17,7 @@ from blocklp.certify.exact_arithmetic import rounded_down
 from blocklp.deadline import Deadline
 from blocklp.errors import TimeLimitError
 from blocklp.options import required_hook
-from blocklp.problems.exact import Callback, ExactResult, Run, in_units, search_loops
+from blocklp.problems.exact import DEFAULT, Callback, ExactResult, ExactSettings, Run, in_units, search_loops
 from blocklp.problems.integers import Grid, Unit, total_of
 from blocklp.problems.qpbo.convex_search import KERNELS, search_convex
 from blocklp.problems.qpbo.convexify import Spins
@@ -39,12 +39,8 @@ PER_ANSWER = 1.5e-6
 STARTS = 20
 LARGEST = 500
 """Most variables of a component that is searched: matrices are dense."""
-SPARSE = 5
-"""Pairs a variable up to which a component is searched by tightening."""
 PER_TERM = 1e-5
 """Seconds that it takes to presolve a function, for a variable or a pair, at least."""
-EASY, AFFORDABLE = 1e6, 4e8
-"""Entries of tables: elimination at once, and elimination at all."""
 
 
 def solve_qpbo_exactly(
@@ -54,6 +50,7 @@ def solve_qpbo_exactly(
     callback: Callback | None = None,
     branching: Rule | None = None,
     executor: Executor | None = None,
+    settings: ExactSettings = DEFAULT,
 ) -> ExactResult:
     """Minimise a quadratic pseudo-boolean function, with proof.
 
@@ -72,6 +69,8 @@ def solve_qpbo_exactly(
     executor : Executor, optional
         Whose workers expand the nodes of dense functions, and of searches with a rule: :class:`blocklp.campaigns.LocalExecutor`
         or :class:`blocklp.campaigns.RayExecutor`.  The nodes are the same for any number of workers.
+    settings : ExactSettings
+        At what sizes methods change; the minimum is the same for any.
 
     Returns
     -------
@@ -104,7 +103,7 @@ def solve_qpbo_exactly(
     integral = Qubo(whole[: qubo.n], qubo.edges, whole[qubo.n :])
     closing = PER_ANSWER * (qubo.n + len(qubo.edges))
     limit = deadline.within(max(deadline.left() - closing, 1e-9))
-    run = Run(limit, in_units(callback, float(unit.size)), executor=executor)
+    run = Run(limit, in_units(callback, float(unit.size)), executor=executor, settings=settings)
     try:
         labels, below = minimised(integral, Grid.of(whole, unit.near), run, branching)
     except KeyboardInterrupt:
@@ -132,7 +131,7 @@ def minimised(qubo: Qubo, grid: Grid, run: Run, branching: Rule | None = None) -
     grid : Grid
         The grid of its values.
     run : Run
-        Deadline and callback, and gets the status.
+        Deadline, callback and settings; gets the status.
     branching : Rule, optional
         As in :func:`solve_qpbo_exactly`.
     """
@@ -155,7 +154,7 @@ def _component(qubo: Qubo, grid: Grid, run: Run, branching: Rule | None) -> tupl
         if run.over():
             return labels, bound
         order = cheapest_order(qubo.n, qubo.edges, run.deadline)
-        if order.work <= EASY:
+        if order.work <= run.settings.tables_at_once:
             return _eliminated(qubo, order, run, labels, bound)
         labels = _incumbent(qubo, labels, run.deadline.within(max(0.2 * run.deadline.left(), 1e-9)))
         if run.over():
@@ -177,11 +176,12 @@ def _component(qubo: Qubo, grid: Grid, run: Run, branching: Rule | None) -> tupl
             return labels, max(bound, below + constant)
         if branching is not None and not run.over():
             return search_nodes(qubo, labels, grid, run, branching)
-        if order.work <= AFFORDABLE and order.width <= WIDEST and run.deadline.affords(4 * PER_ENTRY * order.work):
+        affordable = order.work <= run.settings.tables and order.width <= WIDEST
+        if affordable and run.deadline.affords(4 * PER_ENTRY * order.work):
             return _eliminated(qubo, order, run, labels, bound)
         if run.over():
             return labels, bound
-        if qubo.n <= LARGEST and len(qubo.edges) > SPARSE * qubo.n:
+        if qubo.n <= LARGEST and len(qubo.edges) > run.settings.dense * qubo.n:
             if search_loops(KERNELS, run) is not None:
                 return _searched(qubo, grid, run, labels, bound)
         return _tightened(qubo, grid, run, labels, bound)

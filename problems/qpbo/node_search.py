@@ -73,7 +73,18 @@ class ReducedCosts:
     """Branches by what the last sweeps say of both values of a variable (:attr:`NodeBounds.scores`), at no further cost."""
 
     def scores(self, qubo: Qubo, nodes: bl.Nodes, found: NodeBounds, goal: float) -> Tensor:
-        """Return the scores of the nodes."""
+        """Return the scores of the nodes.
+
+        Parameters
+        ----------
+        qubo, nodes, found, goal
+            As in :meth:`Rule.scores`; only ``found`` is looked at.
+
+        Returns
+        -------
+        Tensor
+            ``(nodes, k)`` float64; -1 where a variable is fixed.
+        """
         return found.scores
 
 
@@ -82,11 +93,27 @@ class StrongBranching:
     """Branches by the product of the gains of both children, each of which is bounded, for every free variable."""
 
     def scores(self, qubo: Qubo, nodes: bl.Nodes, found: NodeBounds, goal: float) -> Tensor:
-        """Bound the children, and return the products of their gains."""
+        """Bound the children, and return the products of their gains.
+
+        Parameters
+        ----------
+        qubo, nodes, found, goal
+            As in :meth:`Rule.scores`.
+
+        Returns
+        -------
+        Tensor
+            ``(nodes, k)`` float64, positive.
+        """
         return product(self.gains(nodes, found, goal))
 
     def gains(self, nodes: bl.Nodes, found: NodeBounds, goal: float) -> Tensor:
         """Gains of the bound of each node by one fixing more, in parts of what closes the node.
+
+        Parameters
+        ----------
+        nodes, found, goal
+            As in :meth:`Rule.scores`.
 
         Returns
         -------

@@ -56,9 +56,6 @@ from blocklp.problems.qpbo.instance import Qubo
 PER_TERM = 1e-5
 """Seconds for each variable and pair of a function that maximum flows take, at most in what was measured."""
 
-TOGETHER = 50_000
-"""Pairs of functions that share a flow: fewer spend their time around it, more leave the cache."""
-
 BoolArray = NDArray[np.bool_]
 LabelArray = NDArray[np.int8]
 
@@ -121,11 +118,21 @@ def verified_persistency(qubo: Qubo, y: ArrayLike) -> Persistency:
     return verified_persistencies([qubo], [y])[0]
 
 
-def verified_persistencies(qubos: Sequence[Qubo], points: Sequence[ArrayLike]) -> list[Persistency]:
-    """:func:`verified_persistency` of several functions, one flow for :data:`TOGETHER` pairs, each function with its own scale."""
+def verified_persistencies(qubos: Sequence[Qubo], points: Sequence[ArrayLike], together: int = 50_000) -> list[Persistency]:
+    """:func:`verified_persistency` of several functions, some in one flow, each with its own scale.
+
+    Parameters
+    ----------
+    qubos : sequence of Qubo
+        The functions.
+    points : sequence of array_like
+        A point ``(n,)`` for each.
+    together : int
+        Pairs of functions that share a flow: fewer spend their time around it, more leave the cache.
+    """
     checked = [_checked(qubo, y) for qubo, y in zip(qubos, points, strict=True)]
     pairs = np.cumsum([len(qubo.edges) for qubo in qubos])
-    cuts = np.flatnonzero(np.diff(pairs // TOGETHER)) + 1
+    cuts = np.flatnonzero(np.diff(pairs // together)) + 1
     found = []
     for part in np.split(np.arange(len(qubos)), cuts):
         found += _verified([qubos[k] for k in part], [checked[k] for k in part])

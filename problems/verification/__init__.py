@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from blocklp.problems.verification.tightener import LayerBounds as LayerBounds
     from blocklp.problems.verification.torch_reader import from_torch as from_torch
     from blocklp.problems.verification.verify import Verdict as Verdict
+    from blocklp.problems.verification.verify import VerifySettings as VerifySettings
     from blocklp.problems.verification.verify import verify as verify
     from blocklp.problems.verification.vnnlib_reader import read_property as read_property
 else:
@@ -32,7 +33,7 @@ else:
             "blocklp.problems.verification.tightener": ["LayerBounds"],
             "blocklp.problems.verification.robustness": ["RobustAccuracy", "robust_accuracy"],
             "blocklp.problems.verification.torch_reader": ["from_torch"],
-            "blocklp.problems.verification.verify": ["Verdict", "verify"],
+            "blocklp.problems.verification.verify": ["Verdict", "VerifySettings", "verify"],
             "blocklp.problems.verification.vnnlib_reader": ["read_property"],
         },
     )

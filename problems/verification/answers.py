@@ -12,31 +12,27 @@ import math
 import os
 import re
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from blocklp import __version__
 from blocklp.deadline import Deadline
 from blocklp.errors import OptionError, TimeLimitError
 from blocklp.problems.files import MAX_BYTES
-from blocklp.problems.verification.bounds_report import finite
+from blocklp.problems.printing import json_number
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.onnx_files import Runtime, require_onnx
 from blocklp.problems.verification.onnx_reader import load_onnx
 from blocklp.problems.verification.verify import Progress, Verdict, verify
 from blocklp.problems.verification.vnnlib_reader import parse_property, read_vnnlib
-from blocklp.progress import INTERVAL
+from blocklp.progress import INTERVAL, LiveLine
 
 KEPT = 4
 """Networks that stay loaded."""
@@ -213,13 +209,13 @@ class Answer:
             "version": __version__,
             "claim": self.verdict.claim,
             "reason": self.verdict.reason,
-            "bound": finite(self.verdict.bound),
+            "bound": json_number(self.verdict.bound),
             "nodes": self.verdict.nodes,
             "seconds": self.seconds,
             "load_seconds": self.load_seconds,
             "phases": self.verdict.phases,
             "assignment": {
-                v.name: {"type": v.element_type, "shape": list(v.shape or ()), "values": [finite(float(value)) for value in values]}
+                v.name: {"type": v.element_type, "shape": list(v.shape or ()), "values": [json_number(value) for value in values]}
                 for v, values in self.assignment()
             },
         }
@@ -343,45 +339,36 @@ def answer(
     return Answer(query, file, verdict, loaded, deadline.elapsed(), verdict.reason == "Interrupted.")
 
 
-class Watch:
-    """A live line about a running verification on standard error, in its ``with`` statement and on a terminal only.
+class Watch(LiveLine):
+    """A live line about a running verification on standard error.
 
     Parameters
     ----------
     quiet : bool
         Draw nothing.
+    console : rich.console.Console, optional
+        Where to draw instead.
+    interval : float
+        Seconds between two drawings of a search at least; other phases are drawn at once.
     """
 
-    def __init__(self, quiet: bool = False) -> None:
-        self._console = Console(stderr=True)
-        self._live: Live | None = None
-        self._quiet, self._drawn = quiet, 0.0
-        self.title, self.deadline = "", Deadline()
+    def __init__(self, quiet: bool = False, console: Console | None = None, interval: float = INTERVAL) -> None:
+        super().__init__(console, interval)
+        self.quiet, self.title, self.deadline = quiet, "", Deadline()
 
-    def __enter__(self) -> Watch:
-        if self._console.is_terminal and not self._quiet:
-            # Drawn by the callback alone: a refreshing thread would compete with the search.
-            self._live = Live(console=self._console, auto_refresh=False, transient=True)
-            self._live.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+    def __enter__(self) -> Self:
+        return self if self.quiet else super().__enter__()
 
     def begin(self, title: str, deadline: Deadline) -> None:
         """Say what is being worked on, and until when."""
-        self.title, self.deadline, self._drawn = title, deadline, 0.0
+        self.title, self.deadline = title, deadline
         self(Progress("reading", 0.0))
 
     def __call__(self, progress: Progress) -> None:
         """Draw, unless the same phase was drawn a moment ago."""
-        now = time.perf_counter()
-        if self._live is None or (now - self._drawn < INTERVAL and progress.search is not None):
-            return
-        self._drawn = now
-        self._live.update(Text(describe(progress, self.title, self.deadline.left()), no_wrap=True, overflow="ellipsis"), refresh=True)
+        if progress.search is None:
+            self.reset()
+        self.draw(lambda: describe(progress, self.title, self.deadline.left()))
 
 
 def describe(progress: Progress, title: str, left: float) -> str:

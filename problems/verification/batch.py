@@ -23,7 +23,7 @@ from blocklp.campaigns import CampaignEvent, Executor, Records, Shared, Task, co
 from blocklp.deadline import Deadline
 from blocklp.errors import BlocklpError, FormatError
 from blocklp.problems.files import MAX_BYTES, read_text
-from blocklp.problems.report import print_table
+from blocklp.problems.printing import print_table
 from blocklp.problems.verification.answers import How, Networks, Watch, answer, try_folder
 
 COLUMNS = ("onnx", "vnnlib", "status", "seconds", "nodes", "bound", "load_seconds", "witness")

@@ -13,7 +13,7 @@ from rich.table import Table
 from torch import Tensor
 
 from blocklp import __version__
-from blocklp.problems.report import print_table
+from blocklp.problems.printing import json_number, print_table
 from blocklp.problems.verification.tightener import LayerBounds
 
 if TYPE_CHECKING:
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 FEW = 100
 """Neurons up to which each is drawn as a line of its own."""
 SIDES = (("C0", "lower"), ("C3", "upper"))
-
-
-def finite(value: float) -> float | None:
-    """Return a number, or None in place of what JSON cannot hold."""
-    return value if math.isfinite(value) else None
 
 
 def mean_width(layer: LayerBounds) -> float:
@@ -91,11 +86,11 @@ def layers_entry(layers: Sequence[LayerBounds]) -> list[dict[str, Any]]:
             "active": layer.active,
             "inactive": layer.inactive,
             "unstable": layer.unstable,
-            "mean_width": finite(mean_width(layer)),
-            "largest_gap": None if layer.gap is None else finite(float(layer.gap.max())),
+            "mean_width": json_number(mean_width(layer)),
+            "largest_gap": None if layer.gap is None else json_number(layer.gap.max()),
             "seconds": layer.seconds,
-            "lower": [finite(bound) for bound in layer.lower.flatten().tolist()],
-            "upper": [finite(bound) for bound in layer.upper.flatten().tolist()],
+            "lower": [json_number(bound) for bound in layer.lower.flatten().tolist()],
+            "upper": [json_number(bound) for bound in layer.upper.flatten().tolist()],
         }
         for layer in layers
     ]

@@ -368,7 +368,17 @@ class Lowering:
         return result
 
     def placed(self, value: Value, shape: Shape, name: str) -> int:
-        """Position of an operation with these elements in this shape."""
+        """Position of an operation with the elements of a result in a shape; appended if the result has another one.
+
+        Parameters
+        ----------
+        value : Value
+            The result.
+        shape : tuple of int
+            Of as many elements, for a batch of one.
+        name : str
+            Of the operation.
+        """
         if self.builder.ops[value.at].shape == shape:
             return value.at
         return self.builder.reorder(value.at, shape=shape, name=name)

@@ -82,7 +82,22 @@ class Node:
         return held if found is None else [int(n) for n in found.reshape(-1)]
 
     def number(self, at: int, attribute: str, default: float | None) -> float | None:
-        """A number that older files hold in an attribute and newer ones in an argument; None if it is left out."""
+        """A number that older files hold in an attribute and newer ones in an argument.
+
+        Parameters
+        ----------
+        at : int
+            Position of the argument.
+        attribute : str
+            Name of the attribute, which is looked at if there is no such argument.
+        default : float or None
+            What is returned if there is neither.
+
+        Raises
+        ------
+        ModelError
+            If the argument depends on the input of the network.
+        """
         found = self.constant(at)
         return self.attributes.get(attribute, default) if found is None else float(found.reshape(()))
 

@@ -36,7 +36,17 @@ def leaky(lowering: Lowering, value: Value, slope: Tensor | float, name: str) ->
 
 
 def absolute(lowering: Lowering, value: Value, name: str) -> Value:
-    """``2 relu(x) - x``: one neuron each."""
+    """``2 relu(x) - x``, the absolute value: one neuron each.
+
+    Parameters
+    ----------
+    lowering : Lowering
+        The network so far.
+    value : Value
+        x.
+    name : str
+        Of the operations.
+    """
     doubled = lowering.scale(lowering.relu(value, name), 2.0, 0.0, name)
     return lowering.subtract(doubled, value, name)
 
@@ -150,5 +160,15 @@ def reduce_largest(lowering: Lowering, value: Value, axes: Sequence[int] | None,
 
 
 def negative(lowering: Lowering, value: Value, name: str) -> Value:
-    """-x."""
+    """``-x``.
+
+    Parameters
+    ----------
+    lowering : Lowering
+        The network so far.
+    value : Value
+        x.
+    name : str
+        Of the operations.
+    """
     return lowering.scale(value, -1.0, 0.0, name)

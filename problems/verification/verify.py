@@ -29,16 +29,14 @@ from blocklp.problems.verification.tightener import Tightener
 from blocklp.search.best_first import Expansion, Node, SearchEvent, SearchResult, branch_and_bound
 from blocklp.status import Status
 
-FEW_INPUTS = 20
-"""Networks of at most so many inputs are split at their inputs: every layer then gets new bounds in every node."""
 ROOT_STEPS, NODE_STEPS = 20, 20
 """Evaluations of every LP at the root and in a node."""
 
 HALF_STEPS = 5
 """The same for the halves of a region."""
 
-LEAST_PATIENCE, SHORT_BATCH = 0.01, 32
-"""Seconds of the first search of a region that may be halved (one batch), and the most nodes of a batch of it."""
+SHORT_BATCH = 32
+"""Nodes of a batch of the first search of a region that may be halved, at most."""
 
 EARLY = 200
 """Nodes of the search that known bounds are used for as they are."""
@@ -69,6 +67,25 @@ FLOAT32_CLAIM = (
 """The claim of "unsat" for a network in float32."""
 
 Runtime = Callable[[NDArray[np.float32]], NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class VerifySettings:
+    """Where the search changes its ways.
+
+    Attributes
+    ----------
+    few_inputs : int
+        Networks of at most so many inputs are split at their inputs: every layer then gets new bounds in every node.
+    patience : float
+        Seconds of the first search of a region that may be halved (one batch); further ones take twice as long each.
+    """
+
+    few_inputs: int = 20
+    patience: float = 0.01
+
+
+DEFAULT = VerifySettings()
 
 
 @dataclass(frozen=True)
@@ -129,6 +146,7 @@ def verify(
     attack: bool = True,
     known: Relaxation | None = None,
     callback: Callable[[Progress], None] | None = None,
+    settings: VerifySettings = DEFAULT,
 ) -> Verdict:
     """Decide whether a property has a counterexample.
 
@@ -150,6 +168,8 @@ def verify(
         ones.  A short search with them comes first, and better bounds start from them.
     callback : callable, optional
         Gets a :class:`Progress` at every phase and after every batch of nodes.
+    settings : VerifySettings
+        Where the search changes its ways; verdicts are as valid with any.
 
     Raises
     ------
@@ -173,7 +193,7 @@ def verify(
     if network.head is not None:
         # The rows hold at the outputs where they hold at the results before the softmax: these are bounded and attacked.
         network.head.check(prop)
-    run = _Run(network, prop, deadline, runtime_of(network) if runtime is None else runtime, attack, known, callback)
+    run = _Run(network, prop, deadline, runtime_of(network) if runtime is None else runtime, attack, known, callback, settings)
     for number, clause in enumerate(prop.clauses if known is not None else ()):
         assert known is not None
         if bool((known.lower[0] > run.box(clause)[0]).any() or (known.upper[0] < run.box(clause)[1]).any()):
@@ -207,6 +227,7 @@ class _Run:
     attack: bool
     known: Relaxation | None
     callback: Callable[[Progress], None] | None
+    settings: VerifySettings
     began: float = field(default_factory=time.perf_counter)
     phases: dict[str, float] = field(default_factory=dict)
     nodes: int = 0
@@ -237,7 +258,7 @@ class _Run:
             groups.setdefault((clause.lower.tobytes(), clause.upper.tobytes()), []).append(number)
         parts = [group[at : at + MOST_CLAUSES] for group in groups.values() for at in range(0, len(group), MOST_CLAUSES)]
         # Without ReLUs a box is decided by one linear bound; there is nothing else to split either.
-        few = self.network.inputs <= FEW_INPUTS or not self.network.relus
+        few = self.network.inputs <= self.settings.few_inputs or not self.network.relus
         if not few:
             for group in parts:
                 proven.update(self._quick(group) if self.known is None else self._early(group, self.known))
@@ -342,7 +363,7 @@ class _Run:
         while regions:
             root = regions.pop()
             nodes = root.nodes
-            patience = LEAST_PATIENCE if dense else math.inf
+            patience = self.settings.patience if dense else math.inf
             while nodes:
                 assert root.splits is not None
                 batch = min(root.splits.batch, SHORT_BATCH) if dense else root.splits.batch

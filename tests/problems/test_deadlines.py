@@ -3,6 +3,7 @@
 import itertools
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,10 +16,8 @@ from blocklp.errors import TimeLimitError
 from blocklp.kernels import compiled
 from blocklp.problems import exact
 from blocklp.problems.mis import WeightedGraph, search_kernels, solve_mis, solve_mis_exactly
-from blocklp.problems.mis import exact as mis_exact
 from blocklp.problems.mrf import Mrf, solve_mrf, solve_mrf_exactly
-from blocklp.problems.qpbo import Qubo, convex_search, solve_qpbo, solve_qpbo_exactly
-from blocklp.problems.qpbo import exact as qpbo_exact
+from blocklp.problems.qpbo import Qubo, solve_qpbo, solve_qpbo_exactly
 from blocklp.problems.qpbo import search_kernels as qpbo_kernels
 
 
@@ -65,10 +64,9 @@ def test_loops_that_must_be_compiled_first_are_done_without(monkeypatch):
         assert exact.affordable_loops(module.__name__, bl.Deadline(1000.0)) is module
         assert exact.affordable_loops(module.__name__, bl.Deadline()) is module
     qubo, graph, _ = instances(2)
-    monkeypatch.setattr(qpbo_exact, "EASY", 0)
-    monkeypatch.setattr(qpbo_exact, "AFFORDABLE", 0)
+    settings = exact.ExactSettings(tables_at_once=0, tables=0)
     for solve, given in ((solve_qpbo_exactly, qubo), (solve_mis_exactly, graph)):
-        found = solve(given, time_limit=1.0)
+        found = solve(given, time_limit=1.0, settings=settings)
         assert found.proven or "compiled" in found.reason
 
 
@@ -94,17 +92,15 @@ def test_rehearsals_compile_all_that_searches_call():
     assert before == [versions(module) for module in (search_kernels, qpbo_kernels)]
 
 
-def test_searches_in_pieces_end_where_whole_ones_do(monkeypatch, all_labellings):
+def test_searches_in_pieces_end_where_whole_ones_do(all_labellings):
     rng = np.random.default_rng(4)
     qubo = Qubo.max_cut(14, list(itertools.combinations(range(14), 2)), rng.integers(-9, 10, 91))
     graph = WeightedGraph.from_edges(rng.integers(1, 5, 24), [p for p in itertools.combinations(range(24), 2) if rng.random() < 0.5])
-    for name in ("EASY", "AFFORDABLE", "SPARSE"):
-        monkeypatch.setattr(qpbo_exact, name, 0)
     least, most = float(qubo.energy(all_labellings(14)).min()), solve_mis_exactly(graph)
     assert most.proven
-    monkeypatch.setattr(convex_search, "PIECE", 1)
-    monkeypatch.setattr(mis_exact, "PIECE", 1)
-    found, heaviest = solve_qpbo_exactly(qubo, time_limit=500), solve_mis_exactly(graph, time_limit=500)
+    pieces = exact.ExactSettings(clock_every=1e-9)
+    heaviest = solve_mis_exactly(graph, time_limit=500, settings=pieces)
+    found = solve_qpbo_exactly(qubo, time_limit=500, settings=replace(pieces, tables_at_once=0, tables=0, dense=0))
     assert found.proven and found.energy == found.bound == least
     assert heaviest.proven and heaviest.energy == most.energy
 

@@ -14,13 +14,12 @@ import blocklp as bl
 from blocklp.errors import ModelError
 from blocklp.kernels import compiled
 from blocklp.problems import tightened_search
-from blocklp.problems.exact import Run
+from blocklp.problems.exact import ExactSettings, Run
 from blocklp.problems.integers import LARGEST, Grid, Unit
 from blocklp.problems.mis import WeightedGraph, solve_mis_exactly
 from blocklp.problems.mis import exact as mis_module
 from blocklp.problems.mis.reductions import Kernel
 from blocklp.problems.mrf import Mrf, solve_mrf_exactly
-from blocklp.problems.mrf import exact as mrf_module
 from blocklp.problems.qpbo import Qubo, convex_search, roof_duality_model, solve_qpbo_exactly
 from blocklp.problems.qpbo import exact as qpbo_module
 from blocklp.problems.qpbo.convexify import Spins
@@ -97,25 +96,25 @@ def check_heaviest(graph, found, labellings):
         assert Fraction(found.bound) - mine <= sum(weights) * Fraction(2, 10**9) + rounding
 
 
-def search_only(monkeypatch, tightened, budget=3):
+def search_only(tightened, nodes_below=3):
     """No elimination: branch and bound below tightened relaxations that are weak, or on convex functions in small pieces."""
-    monkeypatch.setattr(qpbo_module, "EASY", 0)
-    monkeypatch.setattr(qpbo_module, "AFFORDABLE", 0)
-    monkeypatch.setattr(qpbo_module, "SPARSE", math.inf if tightened else 0)
-    monkeypatch.setattr(convex_search, "BUDGET", budget)
-    monkeypatch.setattr(tightened_search, "PASSES", 5)
-    monkeypatch.setattr(tightened_search, "SHRUNK", 0.9)
+    dense = math.inf if tightened else 0
+    return ExactSettings(tables_at_once=0, tables=0, dense=dense, nodes_below=nodes_below, root_passes=5, shrunk=0.9)
+
+
+NO_ELIMINATION = ExactSettings(tables=0, leaf_tables=0)
+BRANCHED = replace(NO_ELIMINATION, searched_graph=0)
+"""Of graphs: no depth-first search either."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", ["eliminated", "convex", "tightened"])
-def test_minima_at_every_scale(kind, way, all_labellings, monkeypatch):
-    if way != "eliminated":
-        search_only(monkeypatch, way == "tightened")
+def test_minima_at_every_scale(kind, way, all_labellings):
+    settings = ExactSettings() if way == "eliminated" else search_only(way == "tightened")
     rng = np.random.default_rng(way != "eliminated")
     for _ in range(20 if way == "eliminated" else 10):
         qubo = random_qubo(rng, kind)
-        found = solve_qpbo_exactly(qubo)
+        found = solve_qpbo_exactly(qubo, settings=settings)
         assert found.proven
         check_minimum(qubo, found, all_labellings(qubo.n))
 
@@ -126,11 +125,9 @@ def cut_of_two(seed):
     return Qubo.max_cut(10, pairs, np.random.default_rng(seed).integers(5, 10, len(pairs)))
 
 
-def test_a_rest_that_is_stopped_a_step_from_its_bound_is_no_proof(monkeypatch):
-    monkeypatch.setattr(tightened_search, "PASSES", 1)
-    monkeypatch.setattr(tightened_search, "SHRUNK", 0.9)
+def test_a_rest_that_is_stopped_a_step_from_its_bound_is_no_proof():
     qubo = Qubo.max_cut(5, list(itertools.combinations(range(5), 2)), np.ones(10))
-    model, run = roof_duality_model(qubo), Run(bl.Deadline(), None)
+    model, run = roof_duality_model(qubo), Run(bl.Deadline(), None, settings=ExactSettings(root_passes=1, shrunk=0.9))
     one = Labelled(torch.tensor([1, 0, 0, 0, 0]), -4.0)  # the best have two ones, and -6
 
     def rest(fixings):
@@ -146,14 +143,12 @@ def test_a_rest_that_is_stopped_a_step_from_its_bound_is_no_proof(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("without", [(), ("LEAF", "AFFORDABLE", "DENSE")])
-def test_heaviest_sets_at_every_scale(kind, without, all_labellings, monkeypatch):
-    for name in without:
-        monkeypatch.setattr(mis_module, name, 0)
-    rng = np.random.default_rng(len(without))
+@pytest.mark.parametrize("settings", [ExactSettings(), BRANCHED], ids=["as they are", "branched"])
+def test_heaviest_sets_at_every_scale(kind, settings, all_labellings):
+    rng = np.random.default_rng(3 * (settings is BRANCHED))
     for _ in range(20):
         graph = random_graph(rng, kind)
-        found = solve_mis_exactly(graph)
+        found = solve_mis_exactly(graph, settings=settings)
         assert found.proven
         check_heaviest(graph, found, all_labellings(graph.n))
 
@@ -248,12 +243,11 @@ def interrupt(monkeypatch, owner, name, after):
 )
 def test_an_interrupt_anywhere_leaves_a_bracket_of_the_minimum(owner, name, all_labellings, monkeypatch):
     qubo, every = frustrated(0), all_labellings(12)
-    if name != "minimise_by_elimination":
-        search_only(monkeypatch, tightened=False)
+    settings = ExactSettings() if name == "minimise_by_elimination" else search_only(tightened=False)
     for after in range(3):
         with monkeypatch.context() as patch:
             pressed = interrupt(patch, owner, name, after)
-            found = solve_qpbo_exactly(qubo)
+            found = solve_qpbo_exactly(qubo, settings=settings)
         check_minimum(qubo, found, every)
         assert bool(pressed) == (found.status is bl.Status.INTERRUPTED) == (not found.proven)
         assert pressed or after
@@ -270,13 +264,13 @@ def test_an_interrupt_anywhere_leaves_a_bracket_of_the_minimum(owner, name, all_
 )
 def test_an_interrupt_anywhere_in_a_tightened_search_leaves_a_bracket(owner, name, all_labellings, monkeypatch):
     qubo, every = cut_of_two(0), all_labellings(10)
-    search_only(monkeypatch, tightened=True)
+    settings = search_only(tightened=True)
     # The best labellings at once would leave nothing to offer.
     monkeypatch.setattr(qpbo_module, "_incumbent", lambda part, labels, deadline: np.zeros(part.n, dtype=np.int8))
     for after in (0, 1, 5):
         with monkeypatch.context() as patch:
             pressed = interrupt(patch, owner, name, after)
-            found = solve_qpbo_exactly(qubo)
+            found = solve_qpbo_exactly(qubo, settings=settings)
         check_minimum(qubo, found, every)
         assert bool(pressed) == (found.status is bl.Status.INTERRUPTED) == (not found.proven)
         assert pressed or after
@@ -300,14 +294,11 @@ def crowded(seed):
 )
 def test_an_interrupt_anywhere_leaves_a_bracket_of_the_heaviest_set(owner, name, all_labellings, monkeypatch):
     graph, every = crowded(0), all_labellings(14)
-    if name != "solve_qpbo_exactly":
-        monkeypatch.setattr(mis_module, "AFFORDABLE", 0)
-        monkeypatch.setattr(mis_module, "LEAF", 0)
-        monkeypatch.setattr(mis_module, "DENSE", 0)
+    settings = ExactSettings() if name == "solve_qpbo_exactly" else BRANCHED
     for after in (0, 1, 5):
         with monkeypatch.context() as patch:
             pressed = interrupt(patch, owner, name, after)
-            found = solve_mis_exactly(graph)
+            found = solve_mis_exactly(graph, settings=settings)
         check_heaviest(graph, found, every)
         assert bool(pressed) == (found.status is bl.Status.INTERRUPTED) == (not found.proven)
         assert pressed or after
@@ -323,13 +314,11 @@ def clock(monkeypatch):
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 6, 8, 11, 15, 20, 30, 50, 80, 150, 300, 1000])
 def test_whenever_the_time_is_over_there_is_a_bracket(limit, tightened, all_labellings, monkeypatch):
     qubo, graph = cut_of_two(1) if tightened else frustrated(1), crowded(1)
-    search_only(monkeypatch, tightened)
-    for name in ("AFFORDABLE", "LEAF", "DENSE"):
-        monkeypatch.setattr(mis_module, name, 0)
+    settings = replace(search_only(tightened), leaf_tables=0, searched_graph=0)
     for solve, given, check in ((solve_qpbo_exactly, qubo, check_minimum), (solve_mis_exactly, graph, check_heaviest)):
         with monkeypatch.context() as patch:
             clock(patch)
-            found = solve(given, time_limit=limit)
+            found = solve(given, time_limit=limit, settings=settings)
         check(given, found, all_labellings(len(found.labels)))
         assert found.status is (bl.Status.OPTIMAL if found.proven else bl.Status.TIME_LIMIT)
         assert limit > 1 or not found.proven
@@ -341,13 +330,10 @@ def test_a_relaxation_that_is_stopped_at_once_still_leaves_a_bracket(stopped, al
     for module, name in ((qpbo_module, "solve_qpbo"), (mis_module, "solve_mis")):
         given = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *args, given=given, **options: given(*args, **{**options, **ended}))
-    search_only(monkeypatch, tightened=False)
-    for name in ("AFFORDABLE", "LEAF", "DENSE"):
-        monkeypatch.setattr(mis_module, name, 0)
     qubo, graph = frustrated(2), paley()
-    found = solve_qpbo_exactly(qubo)
+    found = solve_qpbo_exactly(qubo, settings=search_only(tightened=False))
     check_minimum(qubo, found, all_labellings(qubo.n))
-    heaviest = solve_mis_exactly(graph)
+    heaviest = solve_mis_exactly(graph, settings=BRANCHED)
     check_heaviest(graph, heaviest, all_labellings(graph.n))
     assert stopped == (found.status is bl.Status.INTERRUPTED) == (heaviest.status is bl.Status.INTERRUPTED)
 
@@ -359,13 +345,12 @@ def paley():
 
 
 @pytest.mark.parametrize("tightened", [False, True])
-def test_callbacks_get_values_and_not_the_integers_that_stand_for_them(tightened, all_labellings, monkeypatch):
-    search_only(monkeypatch, tightened, budget=1)
+def test_callbacks_get_values_and_not_the_integers_that_stand_for_them(tightened, all_labellings):
     rng = np.random.default_rng(5)
     pairs = [(i, j) for i in range(10) for j in range(i)]
     qubo = Qubo.max_cut(10, pairs, rng.integers(1, 10, 45) * 0.3)  # of which roof duality says nothing
     least, events = qubo.energy(all_labellings(10)).min(), []
-    solve_qpbo_exactly(qubo, callback=events.append)
+    solve_qpbo_exactly(qubo, callback=events.append, settings=search_only(tightened, nodes_below=1))
     assert events and all(event.bound <= least + 1e-9 and event.incumbent >= least - 1e-9 for event in events)
     assert events[-1].incumbent == pytest.approx(least, abs=1e-9)
 
@@ -374,17 +359,14 @@ def test_without_compiled_loops_searches_are_slow_and_right(all_labellings, monk
     monkeypatch.setattr(compiled, "loops", lambda name: None)
     rng = np.random.default_rng(0)
     qubo = Qubo.max_cut(8, list(itertools.combinations(range(8), 2)), rng.integers(5, 10, 28))
-    search_only(monkeypatch, tightened=True)
-    found = solve_qpbo_exactly(qubo)
+    found = solve_qpbo_exactly(qubo, settings=search_only(tightened=True))
     assert found.proven
     check_minimum(qubo, found, all_labellings(8))
     tables = [(pair, rng.integers(-9, 10, (3, 3))) for pair in itertools.combinations(range(5), 2)]
     mrf = Mrf([3] * 5, tables)
-    monkeypatch.setattr(mrf_module, "AFFORDABLE", 0)
-    slow = solve_mrf_exactly(mrf)
+    slow = solve_mrf_exactly(mrf, settings=replace(search_only(tightened=True), energy_tables=0))
     assert slow.proven and slow.energy == slow.bound == mrf.energy(list(itertools.product(range(3), repeat=5))).min()
-    search_only(monkeypatch, tightened=False)
-    found = solve_qpbo_exactly(qubo)
+    found = solve_qpbo_exactly(qubo, settings=search_only(tightened=False))
     assert found.proven
     check_minimum(qubo, found, all_labellings(8))
     heaviest = solve_mis_exactly(paley())

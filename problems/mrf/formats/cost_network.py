@@ -20,7 +20,7 @@ from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.qpbo.arrays import FloatArray
 from blocklp.problems.qpbo.readers import NODE
 
-TABLE = 2**12
+WHOLE_TABLE = 2**12
 """Entries up to which a function of many variables is one table, if it could also be a chain of smaller ones."""
 
 LARGEST_TABLE = 2**20
@@ -46,6 +46,8 @@ class CostNetwork:
         Decimals of a cost: the unit is ``10 ** -digits``.
     rounded : FormatError, optional
         About the first cost that float64 rounds, raised by :meth:`finish` unless all of them are forbidden.
+    whole_table : int
+        Entries up to which a function of many variables is one table, if it could also be a chain of smaller ones.
     """
 
     allowance: Allowance
@@ -55,6 +57,7 @@ class CostNetwork:
     rounded: FormatError | None = None
     constant: int = 0
     factors: list[tuple[list[int], FloatArray]] = field(default_factory=list)
+    whole_table: int = WHOLE_TABLE
 
     def __post_init__(self) -> None:
         self.given = len(self.counts)

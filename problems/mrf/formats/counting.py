@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blocklp.errors import FormatError
-from blocklp.problems.mrf.formats.cost_network import LARGEST_TABLE, TABLE, Cost, CostNetwork
+from blocklp.problems.mrf.formats.cost_network import LARGEST_TABLE, Cost, CostNetwork
 from blocklp.problems.mrf.formats.words import MOST_VARIABLES
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
 
@@ -104,7 +104,7 @@ class Counted:
             return left.add(network)
         if not self.scope:
             return network.add([], np.array(self.cost(0)))
-        if len(self.scope) <= MOST_VARIABLES and network.entries(self.scope) <= TABLE:
+        if len(self.scope) <= MOST_VARIABLES and network.entries(self.scope) <= network.whole_table:
             network.take(self.scope, self.name)
             return network.add(self.scope, self.priced(self.totals()))
         if self.at_most_one():
@@ -214,7 +214,7 @@ class Automaton:
         FormatError
             Tables are too large.
         """
-        if len(self.scope) <= MOST_VARIABLES and network.entries(self.scope) <= TABLE:
+        if len(self.scope) <= MOST_VARIABLES and network.entries(self.scope) <= network.whole_table:
             network.take(self.scope, self.name)
             costs = self.starts
             for step in self.steps:

@@ -86,7 +86,20 @@ class Parameters:
         return f"{self.name} of line {self.words.lines[max(self.words.at - 1, 0)]}"
 
     def integer(self, what: str, least: int = -FARTHEST, most: int = FARTHEST) -> int:
-        """Return the next whole number."""
+        """Return the next whole number.
+
+        Parameters
+        ----------
+        what : str
+            Its name, for messages.
+        least, most : int
+            The range, both ends included.
+
+        Raises
+        ------
+        FormatError
+            If the next word is no whole number in it, or there is none.
+        """
         return self.words.integer(f"{what} of {self.name}", least, most)
 
     def cost(self, what: str = "the cost", least: int = 0) -> Cost:
@@ -139,7 +152,22 @@ class Parameters:
         return scaled(self.cost(), kind)
 
     def taking(self, values: Iterable[int], sign: int = 1, variables: Iterable[int] | None = None) -> list[IntArray]:
-        """Return weights that count the variables with one of some values, those at given positions only."""
+        """Return the weights of a sum that counts the variables with one of some values.
+
+        Parameters
+        ----------
+        values : iterable of int
+            The values that count.
+        sign : int
+            What each counts as.
+        variables : iterable of int, optional
+            Positions in the scope of the variables that are counted; all by default.
+
+        Returns
+        -------
+        list of ndarray
+            Of each variable of the scope ``(labels,)`` int64.
+        """
         chosen = list(values)
         counting = range(len(self.scope)) if variables is None else list(variables)
         return [
@@ -152,7 +180,17 @@ class Parameters:
         return Counted(self.here, self.scope, weights, cost)
 
     def within(self, value: int, least: int, most: float, cost: Callable[[int], Cost]) -> Counted:
-        """Return the cost of how often a value is taken, if that should be ``least .. most`` times."""
+        """Return the cost of how often a value is taken, if that should be ``least .. most`` times.
+
+        Parameters
+        ----------
+        value : int
+            The value.
+        least, most : int and float
+            How often it should be taken; ``most`` may be infinite.
+        cost : callable
+            Takes the number of times too few or too many.
+        """
         return self.counted(self.taking([value]), lambda n: cost(int(max(0, least - n, n - most))))
 
     def all_values(self) -> range:

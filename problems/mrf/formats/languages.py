@@ -167,7 +167,20 @@ def disjunction(p: Parameters) -> list[Piece]:
 
 
 def apart(labels: IntArray, after_x: int, after_y: int) -> IntArray:
-    """Whether x begins ``after_y`` after y, or y begins ``after_x`` after x."""
+    """Whether two activities do not overlap: x begins ``after_x`` after y, or y begins ``after_y`` after x.
+
+    Parameters
+    ----------
+    labels : ndarray
+        ``(labellings, 2)`` int64: when x and y begin.
+    after_x, after_y : int
+        Durations.
+
+    Returns
+    -------
+    ndarray
+        ``(labellings,)`` bool.
+    """
     x, y = labels.T
     return np.asarray((x >= y + after_y) | (y >= x + after_x))
 

@@ -63,7 +63,20 @@ class Numbers:
         return np.asarray(self.data[self.at - count : self.at], dtype=np.float64)
 
     def integers(self, count: int, least: int = 0, most: float = 2**53) -> list[int]:
-        """Return the next whole numbers in ``least .. most``."""
+        """Return the next whole numbers.
+
+        Parameters
+        ----------
+        count : int
+            How many of them.
+        least, most : int and float
+            The range, both ends included.
+
+        Raises
+        ------
+        FormatError
+            If one is not whole or out of range, or the dataset ends before.
+        """
         found = self.take(count)
         if ((found != np.floor(found)) | (found < least) | (found > most)).any():
             raise self.error(f"a whole number in {least} .. {most:g} should be here; the file is damaged")

@@ -16,7 +16,27 @@ from blocklp.problems.qpbo.readers import Lines
 
 
 def read_uai(lines: Lines, name: str, log: bool) -> Mrf:
-    """Read an energy; ``log`` says whether tables are logarithms."""
+    """Read an energy.
+
+    Parameters
+    ----------
+    lines : Lines
+        Those of the file.
+    name : str
+        Of the energy.
+    log : bool
+        Whether tables hold logarithms of potentials, as in ``.LG``.
+
+    Returns
+    -------
+    Mrf
+        The sum of minus the logarithms; infinite where a potential is 0.
+
+    Raises
+    ------
+    FormatError
+        If the file is not of this form, or its tables would take more memory than allowed.
+    """
     words = Words.of(lines)
     if words.word("the kind of network") not in ("MARKOV", "BAYES"):
         raise words.error(0, "a UAI file begins with MARKOV or BAYES")

@@ -25,7 +25,7 @@ import re
 
 import numpy as np
 
-from blocklp.problems.mrf.formats.cost_network import CostNetwork
+from blocklp.problems.mrf.formats.cost_network import WHOLE_TABLE, CostNetwork
 from blocklp.problems.mrf.formats.counting import Piece, Tabulated
 from blocklp.problems.mrf.formats.global_functions import FUNCTIONS, Parameters
 from blocklp.problems.mrf.formats.languages import ARITHMETIC, LANGUAGES
@@ -40,11 +40,26 @@ JOINED = re.compile(r"\d+-\d+")
 NESTED = "wcsp"
 
 
-def read_wcsp(lines: Lines, name: str) -> Mrf:
-    """Read an energy."""
+def read_wcsp(lines: Lines, name: str, whole_table: int = WHOLE_TABLE) -> Mrf:
+    """Read an energy.
+
+    Parameters
+    ----------
+    lines : Lines
+        Those of the file.
+    name : str
+        Of the energy.
+    whole_table : int
+        Entries up to which a global cost function is one table, if it could also be a chain of smaller ones.
+
+    Raises
+    ------
+    FormatError
+        If the file is not of this form, or its tables would take more memory than allowed.
+    """
     words = Words.of(lines)
     _separate(words)
-    network = _problem(words)
+    network = _problem(words, whole_table)
     words.end()
     return network.finish(name)
 
@@ -59,14 +74,14 @@ def _separate(words: Words) -> None:
             words.lines.insert(at, words.lines[at])
 
 
-def _problem(words: Words) -> CostNetwork:
+def _problem(words: Words, whole_table: int) -> CostNetwork:
     """Read a problem, up to its last constraint."""
     words.word("the name of the problem")
     n = words.integer("the number of variables", least=1)
     largest = words.integer("the largest number of labels", least=1)
     constraints = words.integer("the number of constraints")
     top = words.integer("the upper bound", least=1)
-    network = CostNetwork(words.allowance, label_counts(words, n, largest, intervals=True), top)
+    network = CostNetwork(words.allowance, label_counts(words, n, largest, intervals=True), top, whole_table=whole_table)
     shared: list[FloatArray] = []
     pieces: list[Piece] = []
     for _ in range(constraints):
@@ -144,19 +159,19 @@ def _function(words: Words, scope: list[int], network: CostNetwork) -> list[Piec
     """Read a function by its name."""
     name = words.word("the name of a function")
     if name == NESTED:
-        return [_nested(words, scope)]
+        return [_nested(words, scope, network)]
     known = FUNCTIONS | LANGUAGES | (ARITHMETIC if len(scope) == 2 else {})
     if name not in known:
         raise words.error(words.at - 1, f"this cost function is not read; known are {', '.join(sorted(known))}")
     return known[name](Parameters(name, words, scope, network, network.top))
 
 
-def _nested(words: Words, scope: list[int]) -> Tabulated:
+def _nested(words: Words, scope: list[int], network: CostNetwork) -> Tabulated:
     """Read a problem whose cost is limited."""
     begin = words.at - 1
     least, top = words.integer("the least cost", -EXACT), words.integer("the upper bound", -EXACT)
     words.integers(2, "a flag of the propagation", most=1)
-    inner = _problem(words)
+    inner = _problem(words, network.whole_table)
     return limited(words, begin, scope, inner, least, top)
 
 

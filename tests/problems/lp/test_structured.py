@@ -16,7 +16,7 @@ import blocklp as bl
 from blocklp.errors import ModelError, OptionError
 from blocklp.lp import LinearProgram, block_structure
 from blocklp.oracles import Knapsack
-from blocklp.problems.cli import app
+from blocklp.problems.command_line.app import app
 from blocklp.problems.lp import read_decomposition, read_linear_program, structured_model, write_picture
 
 PACKING = """Minimize

@@ -196,7 +196,7 @@ def test_files_hold_what_was_written(tmp_path: Path) -> None:
 def test_the_command_prints_one_object(tmp_path: Path) -> None:
     d = Matching.random(200, 10, 0.3)
     write_matching(tmp_path / "a.npz", d)
-    command = [sys.executable, "-m", "blocklp.problems.cli", "matching", str(tmp_path / "a.npz"), "--tol", "1e-5", "--json"]
+    command = [sys.executable, "-m", "blocklp", "matching", str(tmp_path / "a.npz"), "--tol", "1e-5", "--json"]
     done = subprocess.run([*command, "--output", str(tmp_path / "x.npz")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -8,8 +8,8 @@ from scipy.sparse import coo_array
 
 import blocklp as bl
 from blocklp.errors import ModelError, OptionError
+from blocklp.problems.exact import ExactSettings
 from blocklp.problems.mis import WeightedGraph, read_graph, solve_mis_exactly
-from blocklp.problems.mis import exact as module
 from blocklp.problems.mis.reductions import Kernel
 
 pytest.importorskip("numba")
@@ -28,14 +28,13 @@ def heaviest(graph, all_labellings):
     return graph.weight(every)[graph.independent(every)].max()
 
 
-@pytest.mark.parametrize("without", [(), ("LEAF", "AFFORDABLE"), ("LEAF", "AFFORDABLE", "DENSE")])
-def test_random_graphs_against_enumeration(without, all_labellings, monkeypatch):
-    for name in without:  # the easy ways out
-        monkeypatch.setattr(module, name, 0)
+@pytest.mark.parametrize("without", [(), ("leaf_tables", "tables"), ("leaf_tables", "tables", "searched_graph")])
+def test_random_graphs_against_enumeration(without, all_labellings):
+    settings = ExactSettings(**dict.fromkeys(without, 0))  # without the easy ways out
     rng = np.random.default_rng(len(without))
     for _ in range(150):
         graph = random_graph(rng, 13)
-        most, found = heaviest(graph, all_labellings), solve_mis_exactly(graph)
+        most, found = heaviest(graph, all_labellings), solve_mis_exactly(graph, settings=settings)
         assert found.proven
         assert graph.independent(found.labels.numpy())
         assert found.energy == pytest.approx(most, abs=1e-7)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ pytest.importorskip("numba", reason="tightened searches bound nodes in compiled 
 
 import blocklp as bl
 from blocklp.problems import tightened_search
-from blocklp.problems.mrf import Mrf, read_mrf, reductions, solve_mrf_exactly
+from blocklp.problems.exact import ExactSettings
+from blocklp.problems.mrf import Mrf, read_mrf, solve_mrf_exactly
 from blocklp.problems.mrf import exact as mrf_exact
 from blocklp.problems.mrf.elimination import cheapest_order, minimise_by_elimination
 from blocklp.problems.mrf.reductions import reduced
@@ -34,11 +36,9 @@ def minimum(mrf: Mrf) -> float:
 
 
 def by_search(monkeypatch, shrunk):
-    """No elimination, no quadratic functions, and weak relaxations."""
-    monkeypatch.setattr(mrf_exact, "AFFORDABLE", 0.0)
+    """No quadratic functions; returns settings without elimination and with weak relaxations."""
     monkeypatch.setattr(mrf_exact.Mrf, "to_qubo", lambda self: None)
-    monkeypatch.setattr(tightened_search, "PASSES", 40)
-    monkeypatch.setattr(tightened_search, "SHRUNK", shrunk)
+    return ExactSettings(energy_tables=0, root_passes=40, shrunk=shrunk)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -60,10 +60,10 @@ def test_minima_of_random_energies(seed):
 @pytest.mark.parametrize("seed", range(24))
 def test_minima_of_random_energies_by_search(seed, monkeypatch):
     """No elimination, and rests are problems of their own late: the tree does the work."""
-    by_search(monkeypatch, [0.9, 0.5, 0.0][seed % 3])
+    settings = by_search(monkeypatch, [0.9, 0.5, 0.0][seed % 3])
     rng = np.random.default_rng(seed)
     mrf = random_energy(rng, hard=[0, 0.15][seed % 2], order=2 + seed // 2 % 2, n=8, whole=seed % 4 > 1)
-    best, found = minimum(mrf), solve_mrf_exactly(mrf)
+    best, found = minimum(mrf), solve_mrf_exactly(mrf, settings=settings)
     assert found.proven
     assert found.energy == pytest.approx(best, abs=1e-9)
     assert best == math.inf or best - 1e-6 <= found.bound <= best + 1e-12
@@ -93,7 +93,7 @@ def test_labels_that_are_equal_everywhere_are_not_both_dropped():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_elimination(seed, monkeypatch):
+def test_elimination(seed):
     rng = np.random.default_rng(seed)
     mrf = random_energy(rng, n=8, hard=[0, 0.2][seed % 2], whole=True)
     order = cheapest_order(mrf, math.inf)
@@ -105,15 +105,15 @@ def test_elimination(seed, monkeypatch):
 
 
 @pytest.mark.parametrize("hard", [0.0, 0.1])
-def test_a_deadline_leaves_a_bracket(hard, monkeypatch):
-    monkeypatch.setattr(reductions, "LARGEST_TABLE", 0)
+def test_a_deadline_leaves_a_bracket(hard):
+    settings = ExactSettings(reduced_table=0)
     rng = np.random.default_rng(1)
     edges = list(itertools.combinations(range(14), 2))
     mrf = Mrf(np.full(14, 3), [(e, np.where(rng.random((3, 3)) < hard, np.inf, rng.normal(size=(3, 3)))) for e in edges])
-    exact = solve_mrf_exactly(mrf)
+    exact = solve_mrf_exactly(mrf, settings=settings)
     assert exact.proven
     for limit in (1e-9, 0.05, 0.3):
-        found = solve_mrf_exactly(mrf, time_limit=limit)
+        found = solve_mrf_exactly(mrf, time_limit=limit, settings=settings)
         assert found.bound <= exact.energy + 1e-9 and found.energy >= exact.energy - 1e-9
         assert found.proven or found.status is Status.TIME_LIMIT
 
@@ -142,16 +142,15 @@ def interrupted_after(given, calls):
     ],
 )
 def test_an_interrupt_anywhere_leaves_a_bracket(place, name, monkeypatch):
-    by_search(monkeypatch, shrunk=0.9)
+    settings = replace(by_search(monkeypatch, shrunk=0.9), root_passes=1)
     rng = np.random.default_rng(2)
     mrf = Mrf(np.full(6, 3), [(e, rng.normal(size=(3, 3))) for e in itertools.combinations(range(6), 2)])
     best = minimum(mrf)
-    monkeypatch.setattr(tightened_search, "PASSES", 1)
     for after in (0, 2):
         with monkeypatch.context() as patch:
             stop, pressed = interrupted_after(getattr(place, name), after)
             patch.setattr(place, name, stop)
-            found = solve_mrf_exactly(mrf)
+            found = solve_mrf_exactly(mrf, settings=settings)
         assert bool(pressed) == (found.status is Status.INTERRUPTED) == (not found.proven)
         assert found.bound <= best <= found.energy + 1e-9
         assert pressed or after
@@ -159,11 +158,11 @@ def test_an_interrupt_anywhere_leaves_a_bracket(place, name, monkeypatch):
 
 def test_that_no_labelling_is_feasible_is_proved_by_search(monkeypatch):
     """Four variables of three labels, all different: the local polytope does not know."""
-    by_search(monkeypatch, shrunk=0.5)
+    settings = by_search(monkeypatch, shrunk=0.5)
     mrf = Mrf(np.full(4, 3), [(pair, np.where(np.eye(3), np.inf, 1.0)) for pair in itertools.combinations(range(4), 2)])
-    found = solve_mrf_exactly(mrf)
+    found = solve_mrf_exactly(mrf, settings=settings)
     assert (found.energy, found.bound, found.gap, found.status, found.proven) == (math.inf, math.inf, 0, Status.INFEASIBLE, True)
-    late = solve_mrf_exactly(mrf, time_limit=1e-9)
+    late = solve_mrf_exactly(mrf, time_limit=1e-9, settings=settings)
     assert (late.energy, late.gap, late.status, late.proven) == (math.inf, math.inf, Status.TIME_LIMIT, False)
     assert math.isfinite(late.bound)
 

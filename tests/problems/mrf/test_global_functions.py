@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from blocklp.problems.mrf import read_mrf
-from blocklp.problems.mrf.formats import counting
+from blocklp.problems.mrf.formats.wcsp import read_wcsp
+from blocklp.problems.qpbo.readers import Lines
 
 INF = float("inf")
 
@@ -214,7 +215,7 @@ def best_of_auxiliary(mrf, given):
 
 
 @pytest.mark.parametrize(("name", "words", "fields", "cost"), CASES, ids=[f"{case[0]} {case[1]}"[:30] for case in CASES])
-def test_values_as_tables_and_as_chains(tmp_path, monkeypatch, name, words, fields, cost):
+def test_values_as_tables_and_as_chains(tmp_path, name, words, fields, cost):
     (tmp_path / "a.wcsp").write_text(wcsp(name, words))
     every = np.array(list(itertools.product(range(3), repeat=4)))
     expected = np.array([cost(list(map(int, x))) for x in every], dtype=np.float64)
@@ -225,8 +226,7 @@ def test_values_as_tables_and_as_chains(tmp_path, monkeypatch, name, words, fiel
         text += "functions: {f: {scope: [a b c d] type: "
         (tmp_path / "a.cfn").write_text(f"{text}{name} params: {{{fields}}}}}}}}}\n")
         assert np.array_equal(read_mrf(tmp_path / "a.cfn").energy(every), expected)
-    monkeypatch.setattr(counting, "TABLE", 2)
-    chain = read_mrf(tmp_path / "a.wcsp")
+    chain = read_wcsp(Lines.read(tmp_path / "a.wcsp"), "a", whole_table=2)
     if np.prod(chain.counts[4:], dtype=np.float64) < 3000:
         own, found = best_of_auxiliary(chain, 4)
         assert np.array_equal(own, every) and np.array_equal(found, expected)

@@ -8,6 +8,8 @@ import blocklp as bl
 from blocklp.errors import ShapeError
 from blocklp.problems.qpbo import Qubo, QuboBatch, order, roof_duality_batch, roof_duality_model
 
+from ..spread_qubos import spread
+
 
 def qubos(sizes):
     made = []
@@ -18,16 +20,14 @@ def qubos(sizes):
     return made
 
 
-@pytest.mark.parametrize("near", [2**16, 4], ids=["in one range", "ranges of four"])
-@pytest.mark.parametrize("sizes", [[20, 20, 20], [5, 30, 12], [25]])
-def test_relaxations_are_those_of_the_instances(sizes, near, monkeypatch):
-    monkeypatch.setattr(order, "NEAR", near)
-    monkeypatch.setattr(order, "DEAL", 32)
-    order._hand.cache_clear()
-    given = qubos(sizes)
+@pytest.mark.parametrize("variables", [0, 2 * order.NEAR], ids=["in one range", "in several ranges"])
+@pytest.mark.parametrize("sizes", [[180, 180, 180], [5, 200, 12], [180]])
+def test_relaxations_are_those_of_the_instances(sizes, variables):
+    """Some have more pairs than are dealt out at a time, and more variables than are close to each other."""
+    given = [spread(qubo, variables) for qubo in qubos(sizes)]
+    assert max(len(qubo.edges) for qubo in given) > order.DEAL
     here = bl.compile([roof_duality_model(q) for q in given])
     there = roof_duality_batch(QuboBatch.of(given)).compile()
-    order._hand.cache_clear()
     one, other = here.decomposition(), there.decomposition()
     for name in ("cost", "lower", "upper", "offset", "counts"):
         assert torch.equal(getattr(one, name), getattr(other, name)), name

@@ -8,8 +8,8 @@ import torch
 
 import blocklp as bl
 from blocklp.errors import OptionError
+from blocklp.problems.exact import ExactSettings
 from blocklp.problems.qpbo import Qubo, read_qubo, solve_qpbo_exactly
-from blocklp.problems.qpbo import exact as module
 from blocklp.problems.qpbo.convexify import Spins, convexified
 from blocklp.problems.qpbo.elimination import cheapest_order, minimise_by_elimination
 from blocklp.problems.qpbo.presolve import fold, presolve
@@ -28,15 +28,14 @@ def random_qubo(rng, most=13):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("searched", [False, True])
-def test_random_functions_against_enumeration(seed, searched, all_labellings, monkeypatch):
-    if searched:  # without elimination, which would solve all of these
-        monkeypatch.setattr(module, "EASY", 0)
-        monkeypatch.setattr(module, "AFFORDABLE", 0)
+def test_random_functions_against_enumeration(seed, searched, all_labellings):
+    # Without elimination, which would solve all of these.
+    settings = ExactSettings(tables_at_once=0, tables=0) if searched else ExactSettings()
     rng = np.random.default_rng(seed)
     for _ in range(40 if searched else 150):
         qubo = random_qubo(rng)
         least = qubo.energy(all_labellings(qubo.n)).min()
-        found = solve_qpbo_exactly(qubo)
+        found = solve_qpbo_exactly(qubo, settings=settings)
         assert found.proven and found.reason == "The labelling is optimal."
         assert qubo.energy(found.labels.numpy()) == pytest.approx(found.energy, abs=1e-12)
         assert found.energy == pytest.approx(least, abs=1e-7)

@@ -144,7 +144,6 @@ def test_tabu_moves_are_the_same_with_and_without_compiled_loops(qubo, moves, mo
 @pytest.mark.parametrize("rounds", [0, 1, 3, 1000])
 def test_descents_are_the_same_with_and_without_compiled_loops(qubo, rounds, monkeypatch):
     pytest.importorskip("numba", reason="numba is not installed")
-    monkeypatch.setattr(heuristics, "LARGE", 0)
     y = starts(qubo, 30)
     compiled = one_flip_descent(qubo, y, rounds)
     monkeypatch.setattr(heuristics, "affordable_loops", lambda module, deadline: None)

@@ -197,15 +197,14 @@ def test_enumerated_points_of_a_frustrated_triangle_fix_nothing():
 
 
 @pytest.mark.parametrize("together", [1, 40, 10**6])
-def test_functions_that_share_a_flow_keep_their_own_scale(together, monkeypatch):
+def test_functions_that_share_a_flow_keep_their_own_scale(together):
     """Of very different magnitudes, in one flow or several, some without pairs: the labels that each has alone."""
-    monkeypatch.setattr(persistency, "TOGETHER", together)
     rng = np.random.default_rng(9)
     kinds = rng.permutation(["integer", "tenths", "normal", "scattered", "huge", "tiny"] * 12)
     qubos = [random_qubo(rng, kind) for kind in kinds]
     points = [rng.choice([0.0, 0.5, 1.0], qubo.n) for qubo in qubos]
     assert min(len(qubo.edges) for qubo in qubos) == 0
-    found = persistency.verified_persistencies(qubos, points)
+    found = persistency.verified_persistencies(qubos, points, together)
     fixed = 0
     for qubo, point, mine in zip(qubos, points, found, strict=True):
         alone = verified_persistency(qubo, point)

@@ -5,6 +5,8 @@ import blocklp as bl
 from blocklp.general_solvers.solvers import reference
 from blocklp.problems.qpbo import Qubo, order, read_qubo, roof_duality_model, solve_qpbo
 
+from ..spread_qubos import spread
+
 
 def random_qubo(seed, n=8, density=0.5):
     rng = np.random.default_rng(seed)
@@ -33,10 +35,9 @@ def test_blocks_are_dealt_so_that_neighbours_come_apart(count):
         assert int(places.diff().abs().min()) >= count // 16
 
 
-def test_pairs_keep_their_order_where_blocks_are_sorted(monkeypatch):
-    """Ranges of four second ends: products still are those of the pairs, in the order of the pairs."""
-    monkeypatch.setattr(order, "NEAR", 4)
-    qubo = random_qubo(7, n=20, density=0.3)
+def test_pairs_keep_their_order_where_blocks_are_sorted():
+    """Several ranges of second ends: products still are those of the pairs, in the order of the pairs."""
+    qubo = spread(random_qubo(7, n=20, density=0.3), 2 * order.NEAR)
     model = roof_duality_model(qubo)
     (blocks,) = model.blocks
     assert not bool((blocks.scope[:, 2].diff() == 1).all())

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import blocklp as bl
 from blocklp.errors import OptionError, ShapeError
 from blocklp.kernels.compiled import loops
-from blocklp.problems.cli import app
+from blocklp.problems.command_line.app import app
 from blocklp.problems.qpbo import Qubo, clusters, read_qubo, roof_duality_model, solve_qpbo, tabu_search, violated_cycles
 from blocklp.problems.qpbo.clusters import FOUR_CYCLES, TRIANGLES
 from blocklp.problems.qpbo.tightening import lifted, tightened_roof_duality
@@ -236,14 +236,12 @@ def test_odd_cycles_are_shortest_with_and_without_compiled_loops(seed, monkeypat
 
 
 def test_paths_too_long_to_write_are_left_out_by_both(monkeypatch):
-    n = clusters.LONGEST + 1
-    qubo = ring(n)
-    solution = at(roof_duality_model(qubo), np.full(2 * n, 0.0))  # nothing is cut: going round with one crossing costs 1
-    pairs = clusters.Pairs.of(qubo, solution)
-    cut = torch.full((n,), 1e-4, dtype=torch.float64)
-    cut[0] = 1 - 1e-4
-    for most, there in ((n, True), (n - 1, False)):
-        monkeypatch.setattr(clusters, "LONGEST", most)
+    for n, there in ((clusters.LONGEST, True), (clusters.LONGEST + 1, False)):
+        qubo = ring(n)
+        solution = at(roof_duality_model(qubo), np.full(2 * n, 0.0))  # nothing is cut: going round with one crossing costs 1
+        pairs = clusters.Pairs.of(qubo, solution)
+        cut = torch.full((n,), 1e-4, dtype=torch.float64)
+        cut[0] = 1 - 1e-4
         for compiled in (True, False):
             with monkeypatch.context() as patch:
                 if not compiled:

@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 
 from blocklp.campaigns import InProcess, LocalExecutor
 from blocklp.errors import FormatError
-from blocklp.problems import cli
-from blocklp.problems.qpbo import Qubo, StrongBranching, convex_search, solve_qpbo_exactly
+from blocklp.problems.command_line.app import app
+from blocklp.problems.exact import ExactSettings
+from blocklp.problems.qpbo import Qubo, StrongBranching, solve_qpbo_exactly
 from blocklp.problems.qpbo import exact as exact_module
 from blocklp.problems.qpbo.proof import check_proof, proof_from_log
 from blocklp.problems.qpbo.proving import prove_minimum
@@ -30,15 +31,13 @@ def least(qubo):
 
 def test_processes_search_the_same_nodes(monkeypatch):
     # So that there is something to search, in small pieces.
-    monkeypatch.setattr(convex_search, "BUDGET", 3)
-    monkeypatch.setattr(exact_module, "EASY", 0)
-    monkeypatch.setattr(exact_module, "AFFORDABLE", 0)
+    settings = ExactSettings(tables_at_once=0, tables=0, nodes_below=3)
     monkeypatch.setattr(exact_module, "_incumbent", lambda part, labels, deadline: np.zeros(part.n, dtype=np.int8))
     small, lines, proofs = frustrated(3, 9), {}, []
     with LocalExecutor(1, threads=1) as there:
         for qubo, rule in ((frustrated(1, 16), None), (small, StrongBranching())):
             best = least(qubo)
-            found = [solve_qpbo_exactly(qubo, branching=rule, executor=where) for where in (InProcess(), there)]
+            found = [solve_qpbo_exactly(qubo, branching=rule, executor=where, settings=settings) for where in (InProcess(), there)]
             assert [(f.energy, f.bound, f.proven) for f in found] == [(best, best, True)] * 2
             assert found[0].nodes == found[1].nodes > 1 and found[0].labels.equal(found[1].labels)
         for name, where in (("here", InProcess()), ("there", there)):
@@ -65,7 +64,7 @@ def test_a_log_with_a_part_missing_is_no_proof():
 
 def test_the_command_takes_workers_for_one_tree(tmp_path):
     (tmp_path / "a.sparse").write_text("3 4\n1 1 -3\n2 2 1\n3 3 -2\n1 2 1\n")
-    shown = CliRunner().invoke(cli.app, ["qpbo", str(tmp_path / "a.sparse"), "--exact", "--workers", "1", "--json"])
+    shown = CliRunner().invoke(app, ["qpbo", str(tmp_path / "a.sparse"), "--exact", "--workers", "1", "--json"])
     assert shown.exit_code == 0, shown.output
     [entry] = json.loads(shown.stdout)
     assert entry["proven"] and entry["energy"] == -5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from fractions import Fraction
 
@@ -13,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from blocklp.problems.verification import Builder, Network, Property, network_bounds, verify
+from blocklp.problems.verification import Builder, Network, Property, VerifySettings, network_bounds, verify
 from blocklp.problems.verification.operations import Linear
 
-verify_module = importlib.import_module(verify.__module__)
 EXPONENTS = st.lists(st.integers(-30, 30), min_size=3, max_size=3)
 
 
@@ -101,13 +99,13 @@ def test_verdicts_hold_at_every_scale(seed: int, exponents: list[int], few: bool
 
 @pytest.mark.parametrize("exponents", [[30, 30, 30], [20, 25, -30], [-30, -30, -30], [200, 200, 0], [150, -150, 200]])
 @pytest.mark.parametrize("few", [0, 20], ids=["relu splits", "input splits"])
-def test_nothing_crashes_where_iterates_are_not_finite(exponents: list[int], few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify_module, "FEW_INPUTS", few)
+def test_nothing_crashes_where_iterates_are_not_finite(exponents: list[int], few: int) -> None:
+    few_inputs = VerifySettings(few_inputs=few)
     network = scaled(1, exponents)
     low, high = -torch.ones(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
     for attack in (True, False):
         prop = Property.of(low, high, [[1.0, -1.0], [0.0, 1.0], [1.0, 1.0]], [0.0, 0.0, -1.0])
-        verdict = verify(network, prop, timeout=0.3, attack=attack)
+        verdict = verify(network, prop, timeout=0.3, attack=attack, settings=few_inputs)
         assert verdict.status in ("unsat", "unknown", "timed-out") or attack
     for method in ("slopes", "alpha-crown", "prox", "exact"):
         output = network_bounds(network, low, high, method=method, gap=method == "slopes").output

@@ -10,10 +10,10 @@ import torch
 from typer.testing import CliRunner
 
 from blocklp.errors import FormatError, ModelError, OptionError, ShapeError
-from blocklp.problems import cli
+from blocklp.problems.command_line.app import app
+from blocklp.problems.command_line.robust import results_of
 from blocklp.problems.verification import Property, digits, network_bounds, robust_accuracy, verify
 from blocklp.problems.verification.images import read_images
-from blocklp.problems.verification.robust_cli import results_of
 from blocklp.problems.verification.robustness import RobustAccuracy
 
 from ..verification_networks import conv, dense, residual, unit_box
@@ -123,11 +123,11 @@ def test_the_command_goes_on_where_it_ended(tmp_path: Path, found: RobustAccurac
     np.save(tmp_path / "labels.npy", np.array([0, 1, 2, 3, 4, 6, 6, 7, 9]))
     command = ["robust", str(model), "--images", str(tmp_path / "images.npy"), "--labels", str(tmp_path / "labels.npy")]
     command += ["--eps", "3/32", "--results", str(out)]
-    begun = CliRunner().invoke(cli.app, [*command, "--first", "4"])
+    begun = CliRunner().invoke(app, [*command, "--first", "4"])
     assert begun.exit_code == 0 and "4 of 4 images" in begun.stdout
     lines = out.read_text().splitlines()
     out.write_text("\n".join(lines) + '\n{"image": 9, "la')  # what a run that was killed leaves
-    ended = CliRunner().invoke(cli.app, [*command, "--json"])
+    ended = CliRunner().invoke(app, [*command, "--json"])
     assert ended.exit_code == 0, ended.output
     assert out.read_text().splitlines()[:5] == lines and len(out.read_text().splitlines()) == 10
     entries = json.loads(ended.stdout)
@@ -138,7 +138,7 @@ def test_the_command_goes_on_where_it_ended(tmp_path: Path, found: RobustAccurac
     import blocklp.problems.verification.robustness as module
 
     monkeypatch.setattr(module, "robust_accuracy", lambda *a, **k: pytest.fail("an image with a line was run again"))
-    shown = CliRunner().invoke(cli.app, command)
+    shown = CliRunner().invoke(app, command)
     assert f"robust accuracy between {found.verified:.4g} and {found.upper:.4g}" in shown.stdout and "88.9 %" in shown.stdout
     with pytest.raises(OptionError, match=r"results with eps 0\.09375, not 0\.25"):
         results_of(out.read_text(), out, json.loads(lines[0]) | {"eps": 0.25})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +13,11 @@ import pytest
 import torch
 
 from blocklp.errors import OptionError, ShapeError
-from blocklp.problems.verification import Network, Property, Runtime, read_onnx, read_property, verify
+from blocklp.problems.verification import Network, Property, Runtime, VerifySettings, read_onnx, read_property, verify
 from blocklp.problems.verification.bounds import network_bounds
 from blocklp.problems.verification.exact import planet_lp, solve_leaf
 from blocklp.problems.verification.operations import Relu
+from blocklp.problems.verification.relu_splits import ReluSplits
 from blocklp.search.best_first import Expansion
 
 from ..verification_networks import dense, residual, unit_box
@@ -62,15 +62,13 @@ def cases() -> list[tuple[Network, torch.Tensor, torch.Tensor, torch.Tensor]]:
 
 @pytest.mark.parametrize("few_inputs", [0, 20], ids=["relu splits", "input splits"])
 @pytest.mark.parametrize("case", cases(), ids=lambda c: c[0].name)
-def test_verdicts_agree_with_enumeration(
-    case: tuple[Network, torch.Tensor, torch.Tensor, torch.Tensor], few_inputs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verdicts_agree_with_enumeration(case: tuple[Network, torch.Tensor, torch.Tensor, torch.Tensor], few_inputs: int) -> None:
     network, lower, upper, row = case
-    monkeypatch.setattr(importlib.import_module("blocklp.problems.verification.verify"), "FEW_INPUTS", few_inputs)
+    settings = VerifySettings(few_inputs=few_inputs)
     truth = minimum(network, lower, upper, row)
     for shift, expected in ((-1e-3, "unsat"), (1e-3, "sat")):
         prop = Property.of(lower.numpy().ravel(), upper.numpy().ravel(), row[None].numpy(), np.array([truth + shift]))
-        verdict = verify(network, prop, timeout=60)
+        verdict = verify(network, prop, timeout=60, settings=settings)
         assert verdict.status == expected, (verdict, truth)
         if expected == "sat":
             assert verdict.x is not None
@@ -78,37 +76,32 @@ def test_verdicts_agree_with_enumeration(
         else:
             assert verdict.bound > 0
         # Without the attack a counterexample must never be argued away.
-        assert verify(network, prop, timeout=1 if expected == "sat" else 60, attack=False).status in (
+        assert verify(network, prop, timeout=1 if expected == "sat" else 60, attack=False, settings=settings).status in (
             {"unsat"} if expected == "unsat" else {"unknown", "timed-out"}
         )
 
 
-def test_halving_regions_changes_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_halving_regions_changes_no_verdict() -> None:
     """Searches that give up at once leave everything to regions with bounds of their own."""
-    module = importlib.import_module("blocklp.problems.verification.verify")
     network = dense(11, (6, 8, 6, 5, 2))
     lower, upper = unit_box(network, 4, 0.35)
     low = float(network_bounds(network, lower, upper).output.lower[0])
     reached = float(network(torch.stack([lower, upper, (lower + upper) / 2]))[:, 0].min())
     row = np.array([[1.0, 0.0]])
-    monkeypatch.setattr(module, "FEW_INPUTS", 0)
     answers = []
     for patience in (1e9, 1e-9):
-        monkeypatch.setattr(module, "LEAST_PATIENCE", patience)
+        settings = VerifySettings(few_inputs=0, patience=patience)
         props = [Property.of(lower.numpy(), upper.numpy(), row, np.array([low + t * (reached - low)])) for t in (0.2, 1.1)]
-        answers.append([verify(network, prop, timeout=30).status for prop in props])
+        answers.append([verify(network, prop, timeout=30, settings=settings).status for prop in props])
     assert answers[0] == answers[1] == ["unsat", "sat"]
 
 
 @pytest.mark.parametrize("trouble", ["no halves", "unresolved"])
 def test_no_part_of_a_region_is_forgotten(trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A clause that cannot be halved, or a node that is given up, must not vanish while the other clause is proved."""
-    module = importlib.import_module("blocklp.problems.verification.verify")
     network = dense(11, (6, 8, 6, 5, 2))
     lower, upper = unit_box(network, 4, 0.35)
-    monkeypatch.setattr(module, "FEW_INPUTS", 0)
-    monkeypatch.setattr(module, "LEAST_PATIENCE", 1e-9)
-    splits = module.ReluSplits
+    settings = VerifySettings(few_inputs=0, patience=1e-9)
     bounds = network_bounds(network, lower, upper).output
     reached = float(network(torch.stack([lower, upper, (lower + upper) / 2]))[:, 1].min())
     row = np.eye(2)
@@ -116,22 +109,22 @@ def test_no_part_of_a_region_is_forgotten(trouble: str, monkeypatch: pytest.Monk
     true = Property.of(lower.numpy(), upper.numpy(), row[1:], np.array([reached + 1e-3])).clauses[0]
     prop = Property((false, true))
     if trouble == "no halves":
-        monkeypatch.setattr(splits, "halves", lambda *_: [])
+        monkeypatch.setattr(ReluSplits, "halves", lambda *_: [])
     else:
-        expand = splits.expand
+        expand = ReluSplits.expand
 
         def give_up(self: object, nodes: list[Any]) -> Expansion:
             found = expand(self, nodes)
             return Expansion(found.children[1:], unresolved=found.children[:1])
 
-        monkeypatch.setattr(splits, "expand", give_up)
-    assert verify(network, prop, timeout=3, attack=False).status in ("unknown", "timed-out")
+        monkeypatch.setattr(ReluSplits, "expand", give_up)
+    assert verify(network, prop, timeout=3, attack=False, settings=settings).status in ("unknown", "timed-out")
 
 
 @pytest.mark.parametrize("few_inputs", [0, 20], ids=["relu splits", "input splits"])
-def test_a_clause_needs_all_its_rows(few_inputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clause_needs_all_its_rows(few_inputs: int) -> None:
     """Each row alone can be satisfied, both together cannot: half of each proves it without a split."""
-    monkeypatch.setattr(importlib.import_module("blocklp.problems.verification.verify"), "FEW_INPUTS", few_inputs)
+    settings = VerifySettings(few_inputs=few_inputs)
     network = dense(3, (2, 4, 3, 1))
     lower, upper = unit_box(network, 3, 0.5)
     low = minimum(network, lower, upper, torch.ones(1, dtype=torch.float64))
@@ -140,21 +133,21 @@ def test_a_clause_needs_all_its_rows(few_inputs: int, monkeypatch: pytest.Monkey
     rows = np.array([[1.0], [-1.0]])
     box = lower.numpy().ravel(), upper.numpy().ravel()
     apart = Property.of(*box, rows, np.array([middle - 0.1 * (high - low), -middle - 0.1 * (high - low)]))
-    verdict = verify(network, apart, timeout=20)
+    verdict = verify(network, apart, timeout=20, settings=settings)
     assert (verdict.status, verdict.nodes) == ("unsat", 0)
     assert 0 < verdict.bound <= 0.1 * (high - low)
     together = Property.of(*box, rows, np.array([middle + 0.1 * (high - low), -middle + 0.1 * (high - low)]))
-    assert verify(network, together, timeout=20).status == "sat"
+    assert verify(network, together, timeout=20, settings=settings).status == "sat"
     # Rows of different clauses are not mixed.
     both = Property(apart.clauses + together.clauses)
-    assert verify(network, both, timeout=20).status == "sat"
-    assert verify(network, both, timeout=1, attack=False).status in ("unknown", "timed-out")
+    assert verify(network, both, timeout=20, settings=settings).status == "sat"
+    assert verify(network, both, timeout=1, attack=False, settings=settings).status in ("unknown", "timed-out")
 
 
 @pytest.mark.parametrize("few_inputs", [0, 20], ids=["relu splits", "input splits"])
 @pytest.mark.parametrize("network", [make(seed) for seed in range(4) for make in (dense, residual)], ids=lambda n: n.name)
-def test_conjunctions_agree_with_enumeration(network: Network, few_inputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.import_module("blocklp.problems.verification.verify"), "FEW_INPUTS", few_inputs)
+def test_conjunctions_agree_with_enumeration(network: Network, few_inputs: int) -> None:
+    settings = VerifySettings(few_inputs=few_inputs)
     lower, upper = unit_box(network, 7, 0.25)
     g = torch.Generator().manual_seed(len(network.name))
     rows = torch.randn(3, network.outputs, generator=g, dtype=torch.float64)
@@ -164,12 +157,12 @@ def test_conjunctions_agree_with_enumeration(network: Network, few_inputs: int, 
     assert truth <= float((inside - right).amax(1).min())
     for margin, expected in ((-1e-3, "unsat"), (1e-3, "sat")):
         prop = Property.of(lower.numpy().ravel(), upper.numpy().ravel(), rows.numpy(), (right + truth + margin).numpy())
-        verdict = verify(network, prop, timeout=60)
+        verdict = verify(network, prop, timeout=60, settings=settings)
         assert verdict.status == expected, (verdict, truth)
         assert verdict.bound <= 1e-3
         # Without the attack a counterexample must never be argued away.
         if expected == "sat":
-            assert verify(network, prop, timeout=1, attack=False).status in ("unknown", "timed-out")
+            assert verify(network, prop, timeout=1, attack=False, settings=settings).status in ("unknown", "timed-out")
 
 
 @pytest.mark.parametrize("inputs", [3, 40])

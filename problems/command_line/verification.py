@@ -22,10 +22,10 @@ from rich.text import Text
 
 from blocklp.deadline import Deadline
 from blocklp.errors import BlocklpError, FormatError, OptionError
+from blocklp.problems.command_line.options import Device, Ray, Workers, executor
+from blocklp.problems.command_line.process import EXIT_ERROR, EXIT_INTERRUPTED, interruptible, leaving, until
+from blocklp.problems.command_line.robust import robust_command
 from blocklp.problems.files import MAX_BYTES
-from blocklp.problems.options import Device, Ray, Workers, executor
-from blocklp.problems.process import EXIT_INTERRUPTED, interruptible, leaving, until
-from blocklp.problems.verification.robust_cli import robust_command
 
 if TYPE_CHECKING:
     from blocklp.campaigns import Executor
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 MaxBytes = Annotated[int, typer.Option(min=1, help="Most bytes of a file, decompressed, and of what is made of it.")]
 
-EXIT_UNKNOWN, EXIT_ERROR, EXIT_TIMED_OUT, EXIT_WRONG = 1, 2, 3, 4
+EXIT_UNKNOWN, EXIT_TIMED_OUT, EXIT_WRONG = 1, 3, 4
 
 
 class Space(StrEnum):
@@ -235,9 +235,9 @@ def _run_instances(
 ) -> int:
     """Answer many queries; return the worst code."""
     from blocklp.campaigns import InProcess
+    from blocklp.problems.printing import json_number
     from blocklp.problems.verification.answers import Watch
     from blocklp.problems.verification.batch import Result, read_expected, run_instances, score, show_score
-    from blocklp.problems.verification.bounds_report import finite
 
     known = {} if expected is None else read_expected(expected, how.max_bytes)
 
@@ -257,7 +257,8 @@ def _run_instances(
     total = score(rows, known)
     if output.as_json:
         entries = [
-            vars(row) | {"bound": finite(row.bound), "load_seconds": finite(row.load_seconds), "expected": known.get(row.key)}
+            vars(row)
+            | {"bound": json_number(row.bound), "load_seconds": json_number(row.load_seconds), "expected": known.get(row.key)}
             for row in rows
         ]
         typer.echo(json.dumps(entries, allow_nan=False, indent=2))
@@ -393,6 +394,7 @@ def bounds_command(
     """Bound every neuron of a network over the valid pixels in a box around an image."""
     from blocklp.options import known_device
     from blocklp.problems.plot import blank_figure
+    from blocklp.problems.printing import json_number
     from blocklp.problems.verification import bounds, images
     from blocklp.problems.verification import bounds_report as report
     from blocklp.problems.verification.answers import try_file
@@ -426,7 +428,7 @@ def bounds_command(
             "seconds": found.seconds,
             "label": label,
             "predicted": predicted,
-            "margin": None if margin is None else report.finite(margin),
+            "margin": None if margin is None else json_number(margin),
         }
         typer.echo(json.dumps(report.to_entry(found.layers, **about), allow_nan=False))
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -14,8 +13,9 @@ import typer
 
 import blocklp as bl
 from blocklp.errors import OptionError
-from blocklp.problems.commands import Options, Output
-from blocklp.problems.process import interruptible
+from blocklp.problems.command_line.labelling import Options, Output
+from blocklp.problems.command_line.process import EXIT_STOPPED, interruptible
+from blocklp.problems.printing import json_number
 from blocklp.progress import Progress
 
 NEEDED = "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"
@@ -64,13 +64,13 @@ def run_distributed(part: Callable[[int, int], bl.Model], options: Options, outp
         for name, value in entry.items():
             typer.echo(f"{name}: {value}")
     if found.status != (bl.Status.OPTIMAL,):
-        raise typer.Exit(1)
+        raise typer.Exit(EXIT_STOPPED)
 
 
 def summary(found: bl.Solution) -> dict[str, Any]:
     """The fields of a solution that are printed: strict JSON, where infinities and NaN are null."""
     numbers = {name: float(getattr(found, name)[0]) for name in ("bound", "primal", "gap", "seconds")}
-    return {name: value if math.isfinite(value) else None for name, value in numbers.items()} | {
+    return {name: json_number(value) for name, value in numbers.items()} | {
         "status": found.status[0].name.lower(),
         "passes": int(found.passes[0]),
     }

@@ -16,16 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from blocklp.errors import OptionError
-from blocklp.problems.options import Device
-from blocklp.problems.process import EXIT_INTERRUPTED, interruptible, until
+from blocklp.problems.command_line.options import Device
+from blocklp.problems.command_line.process import EXIT_INTERRUPTED, EXIT_STOPPED, interruptible, until
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from blocklp.deadline import Deadline
     from blocklp.problems.densecrf import DenseCRF, Result
-
-EXIT_STOPPED = 1
 
 Method = Annotated[str, typer.Option(metavar="NAME", help="How to look for a labelling: mean-field, prox-lp, ...")]
 Settings = Annotated[
@@ -292,6 +288,7 @@ def _entry(file: Path, size: tuple[int, int], crf: DenseCRF, result: Result) -> 
     import torch
 
     import blocklp as bl
+    from blocklp.problems.printing import json_number
 
     history = result.history
     return {
@@ -302,29 +299,24 @@ def _entry(file: Path, size: tuple[int, int], crf: DenseCRF, result: Result) -> 
         "method": result.method,
         "version": bl.__version__,
         "status": result.status.name.lower(),
-        "energy": _number(result.energy[0]),
-        "gap": _number(result.gap[0]),
-        "best_energy": _number(result.best_energy[0]),
-        "best_gap": _number(result.best_gap[0]),
+        "energy": json_number(result.energy[0]),
+        "gap": json_number(result.gap[0]),
+        "best_energy": json_number(result.best_energy[0]),
+        "best_gap": json_number(result.best_gap[0]),
         "best_source": result.best_source[0],
-        "bound": _number(result.bound[0]),
+        "bound": json_number(result.bound[0]),
         "steps": len(history.seconds),
         "filter_calls": result.filter_calls,
         "seconds": result.seconds,
         "pixels": torch.bincount(result.labelling, minlength=crf.labels).tolist(),
         "best_pixels": torch.bincount(result.best_labelling, minlength=crf.labels).tolist(),
         "history": {
-            "energy": [_number(e) for e in history.energy[:, 0]],
-            "bound": [_number(b) for b in history.bound[:, 0]],
+            "energy": [json_number(e) for e in history.energy[:, 0]],
+            "bound": [json_number(b) for b in history.bound[:, 0]],
             "seconds": history.seconds.tolist(),
             "filter_calls": history.filter_calls.tolist(),
         },
     }
-
-
-def _number(value: Tensor) -> float | None:
-    number = float(value)
-    return number if math.isfinite(number) else None
 
 
 def _report(entry: dict[str, Any], as_json: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from blocklp.problems.process import interruptible
+from blocklp.problems.command_line.process import interruptible
 
 
 def register(app: typer.Typer) -> None:

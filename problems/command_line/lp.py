@@ -12,11 +12,9 @@ from typing import Annotated
 import typer
 
 from blocklp.errors import OptionError
+from blocklp.problems.command_line.options import Ray, Results, Workers, one_by_one
+from blocklp.problems.command_line.process import EXIT_STOPPED, interruptible, until
 from blocklp.problems.files import MAX_BYTES
-from blocklp.problems.options import Ray, Results, Workers, one_by_one
-from blocklp.problems.process import interruptible, until
-
-EXIT_STOPPED = 1
 
 SHOWN = 10
 """Most kinds of blocks that a table is followed by."""
@@ -51,7 +49,7 @@ def lp_command(
 ) -> None:
     """Solve a linear program of a file (of one with integers, its relaxation) to a certified gap."""
     if one_by_one(results, workers, ray):
-        from blocklp.problems.file_campaigns import run_files
+        from blocklp.problems.command_line.file_campaigns import run_files
 
         return run_files(ctx, lp_command, files)
     if len(files) > 1:
@@ -61,6 +59,7 @@ def lp_command(
     deadline = until(time_limit, ctx.obj)
     from blocklp.lp.solve import solve_linear_program
     from blocklp.problems.lp.readers import read_linear_program
+    from blocklp.problems.printing import json_number
 
     given = read_linear_program(file, max_bytes=max_bytes, time_limit=deadline)
     with interruptible():
@@ -70,13 +69,13 @@ def lp_command(
     numbers = {"bound": found.bound, "safe_bound": found.bound, "primal": found.primal, "gap": found.gap}
     report = {
         "status": str(found.status),
-        **{key: _finite(v) for key, v in numbers.items()},
+        **{key: json_number(v) for key, v in numbers.items()},
         "seconds": time.perf_counter() - began,
         "rows": rows,
         "columns": columns,
     }
     names = [given.columns[j] for j in found.declared]
-    report |= {"passes": found.passes, "integers_relaxed": given.integers, "declared": names, "reach": _finite(found.reach)}
+    report |= {"passes": found.passes, "integers_relaxed": given.integers, "declared": names, "reach": json_number(found.reach)}
     values = {name: float(v) for name, v in zip(given.columns, found.x, strict=True)} if solution else {}
     if as_json:
         typer.echo(json.dumps({"file": str(file), **report, **({"x": values} if solution else {})}))
@@ -144,7 +143,7 @@ def structure_command(
         ]
         typer.echo(json.dumps({"file": str(file), **report, "kinds": sizes}))
     else:
-        from blocklp.problems.values import print_values
+        from blocklp.problems.printing import print_values
 
         print_values(str(file), {key: value for key, value in report.items() if value != ""})
         for kind in found.kinds[:SHOWN]:
@@ -154,14 +153,10 @@ def structure_command(
     raise typer.Exit(0 if found.blocks else EXIT_STOPPED)
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 def _print(file: Path, report: dict[str, object], values: dict[str, float]) -> None:
     from rich.console import Console
 
-    from blocklp.problems.values import print_values
+    from blocklp.problems.printing import print_values
 
     declared = report["declared"]
     assert isinstance(declared, list)

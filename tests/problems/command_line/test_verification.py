@@ -24,10 +24,10 @@ from typer.testing import CliRunner
 import blocklp as bl
 from blocklp.campaigns import InProcess
 from blocklp.errors import ProcessError
-from blocklp.problems import cli
+from blocklp.problems.command_line import verification as verification_commands
+from blocklp.problems.command_line.app import app
 from blocklp.problems.files import MAX_BYTES
 from blocklp.problems.verification import answers, batch, images
-from blocklp.problems.verification import cli as verification_cli
 from blocklp.problems.verification.onnx_files import Runtime
 from blocklp.problems.verification.onnx_operators import OPERATORS
 from blocklp.problems.verification.onnx_reader import load_onnx, read_onnx
@@ -88,7 +88,7 @@ def write(tmp_path):
 
 
 def run(*arguments, code=0):
-    result = CliRunner().invoke(cli.app, [str(a) for a in arguments])
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
     assert result.exit_code == code, result.output + repr(result.exception)
     return result
 
@@ -119,7 +119,7 @@ def confirmed(found, net, query):
 
 def test_help_shows_what_stands_in_brackets(monkeypatch):
     monkeypatch.setenv("COLUMNS", "400")
-    for name, command in typer.main.get_command(cli.app).commands.items():
+    for name, command in typer.main.get_command(app).commands.items():
         shown = run(name, "--help").stdout
         for written in (command.help, *(getattr(param, "help", "") for param in command.params)):
             assert all(text in shown for text in re.findall(r"\[.+?\]", written)), written
@@ -280,13 +280,13 @@ def test_wrong_options_print_nothing(arguments):
 
 def test_no_attack_is_never_sat(net, write):
     query = write("a.vnnlib", BROKEN)
-    result = CliRunner().invoke(cli.app, ["verify", str(query), "--network", str(net), "--no-attack", "--timeout", "3"])
+    result = CliRunner().invoke(app, ["verify", str(query), "--network", str(net), "--no-attack", "--timeout", "3"])
     assert (result.stdout, result.exit_code) in (("unknown\n", 1), ("timed-out\n", 3))
 
 
 def test_undecided_is_unknown_or_timed_out(net, write):
     query = write("a.vnnlib", RIM.replace("2.0", "2.000000001"))
-    result = CliRunner().invoke(cli.app, ["verify", str(query), "--network", str(net), "--timeout", "2"])
+    result = CliRunner().invoke(app, ["verify", str(query), "--network", str(net), "--timeout", "2"])
     assert (result.stdout, result.exit_code) in (("unknown\n", 1), ("timed-out\n", 3), ("unsat\n", 0))
 
 
@@ -418,22 +418,20 @@ def test_a_device_that_is_missing_is_an_error(net, write):
     assert shown.stdout == "unknown\n" and "not available" in shown.stderr
 
 
-def test_live_line(monkeypatch, tmp_path):
+def test_live_line():
     event = SearchEvent(nodes=12, open=3, bound=-0.25, incumbent=float("inf"), seconds=1.0)
     line = answers.describe(Progress("search", 2.5, event), "1/9 a", 7.2)
     assert line == "1/9 a | search | 12 nodes | 3 open | bound -0.25 | 2.5 s | 7 s left"
     assert answers.describe(Progress("attack", 0.04), "", float("inf")) == "attack | 0.0 s"
-    monkeypatch.setattr(answers, "INTERVAL", 3600.0)
-    watch, terminal = answers.Watch(), io.StringIO()
-    watch._console = Console(force_terminal=True, file=terminal, width=80)
-    with watch:
+    terminal = io.StringIO()
+    with answers.Watch(console=Console(force_terminal=True, file=terminal, width=80), interval=3600.0) as watch:
         watch.begin("a", bl.Deadline(5))
         watch(Progress("search", 2.5, event))  # too soon
         watch(Progress("attack", 2.5))
     drawn = terminal.getvalue()
     assert "a | reading" in drawn and "a | attack" in drawn and "nodes" not in drawn
-    with answers.Watch(quiet=True) as watch:
-        assert watch._live is None
+    with answers.Watch(quiet=True, console=Console(force_terminal=True, file=io.StringIO())) as watch:
+        assert repr(watch) == "Watch, not shown"
 
 
 @pytest.mark.parametrize("spec", ["test_nano", "test_tiny", "test_small"])
@@ -445,7 +443,7 @@ def test_smoke_instances(spec):
 
 
 def test_streams_are_apart_and_start_up_counts(net, write):
-    command = [sys.executable, "-m", "blocklp.problems.cli", "verify", write("a.vnnlib", HOLDS), "--network", net]
+    command = [sys.executable, "-m", "blocklp", "verify", write("a.vnnlib", HOLDS), "--network", net]
     result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert result.stdout == "unsat\n" and result.stderr.count("\n") == 1
     result = subprocess.run([*command, "--timeout", "0.1"], capture_output=True, text=True, check=False, timeout=120)
@@ -585,7 +583,7 @@ def test_a_process_that_ends_is_an_error_of_its_instance(instances, tmp_path, mo
             answer.set_exception(ProcessError("the process of the task was ended by SIGSEGV"))
             return answer
 
-    monkeypatch.setattr(verification_cli, "executor", lambda *given: Ended())
+    monkeypatch.setattr(verification_commands, "executor", lambda *given: Ended())
     run("verify", "--instances", instances, "--results", tmp_path / "out.csv", "--quiet", code=2)
     assert {row["status"] for row in table(tmp_path / "out.csv")} == {"error: the process of the task was ended by SIGSEGV"}
 

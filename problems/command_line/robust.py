@@ -18,9 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from blocklp.errors import FormatError, OptionError
+from blocklp.problems.command_line.options import Device
+from blocklp.problems.command_line.process import EXIT_INTERRUPTED, interruptible
 from blocklp.problems.files import MAX_BYTES
-from blocklp.problems.options import Device
-from blocklp.problems.process import EXIT_INTERRUPTED, interruptible
 
 if TYPE_CHECKING:
     from blocklp.problems.verification.robustness import ImageResult, RobustAccuracy
@@ -51,6 +51,7 @@ def robust_command(
     """
     from blocklp.campaigns import Records
     from blocklp.options import known_device
+    from blocklp.problems.printing import json_number
     from blocklp.problems.verification.images import read_epsilon, read_images, read_numbers
     from blocklp.problems.verification.onnx_files import Runtime
     from blocklp.problems.verification.onnx_reader import read_onnx
@@ -95,7 +96,7 @@ def robust_command(
     found = RobustAccuracy(tuple(done[image] for image in sorted(done)), interrupted)
     if as_json:
         about = {"all": len(classes), "natural": found.natural, "verified": found.verified, "upper": found.upper}
-        shares = {name: share if math.isfinite(share) else None for name, share in about.items()}
+        shares = {name: json_number(share) for name, share in about.items()}
         typer.echo(json.dumps(task | shares | {"results": [entry(result) for result in found.results]}, allow_nan=False))
     else:
         show(found, Console(), f"{model.name}, {images.name}, eps {eps}", len(classes))
@@ -105,9 +106,11 @@ def robust_command(
 
 def entry(result: ImageResult) -> dict[str, Any]:
     """Return an object of strict JSON about an image; it has no counterexample."""
+    from blocklp.problems.printing import json_number
+
     found = asdict(replace(result, x=None))
     del found["x"]
-    return found | {"bound": result.bound if math.isfinite(result.bound) else None}
+    return found | {"bound": json_number(result.bound)}
 
 
 def results_of(text: str, path: Path, task: dict[str, Any]) -> list[ImageResult]:
@@ -175,7 +178,7 @@ def show(found: RobustAccuracy, console: Console, title: str, total: int) -> Non
     total : int
         Number of images.
     """
-    from blocklp.problems.report import print_table
+    from blocklp.problems.printing import print_table
 
     count = len(found.results)
     table = Table(box=box.SIMPLE_HEAD, title=Text(title), title_justify="left", pad_edge=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,19 +10,18 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.measure import Measurement
 from rich.table import Table
 
 import blocklp as bl
 from blocklp.problems.exact import ExactResult
 from blocklp.problems.mis.relaxation import MisSolution
 from blocklp.problems.mrf.solve import MrfSolution
+from blocklp.problems.printing import json_number, print_table, table_width
 from blocklp.problems.qpbo.relaxation import QpboSolution
 
 STYLES = {bl.Status.OPTIMAL: "green", bl.Status.NUMERICAL_ERROR: "red", bl.Status.INTERRUPTED: "red"}
 SPARE = ("its seconds", "pairs", "n", "difference", "passes", "LP gap", "seconds")
 """Columns that a narrow terminal does without, first the least wanted."""
-WIDE = Console(width=10_000)
 
 
 @dataclass(frozen=True)
@@ -105,22 +103,11 @@ def show(rows: Sequence[Row], console: Console, title: str = "") -> None:
     longest = max(20, console.width // 3) if console.is_terminal else None
     if console.is_terminal:
         for heading in SPARE:
-            if _width(_table(columns, longest)) > console.width:
+            if table_width(_table(columns, longest)) > console.width:
                 columns.pop(heading, None)
     whole = _table(columns, longest)
     whole.title = title or None
     print_table(whole, console)
-
-
-def print_table(table: Table, console: Console) -> None:
-    """Print a table; a file or a pipe gets it at its full width."""
-    if not console.is_terminal:
-        console = Console(file=console.file, width=max(console.width, _width(table)))
-    console.print(table)
-
-
-def _width(table: Table) -> int:
-    return Measurement.get(WIDE, WIDE.options, table).maximum
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, list[str]]:
@@ -186,20 +173,20 @@ def _entry(row: Row, method: str) -> dict[str, Any]:
         "method": method,
         "version": bl.__version__,
         "status": lp.status[0].name.lower(),
-        "bound": _number(lp.bound[0]),
-        "safe_bound": _number(lp.safe_bound[0]),
-        "primal": _number(lp.primal[0]),
-        "gap": _number(lp.gap[0]),
+        "bound": json_number(lp.bound[0]),
+        "safe_bound": json_number(lp.safe_bound[0]),
+        "primal": json_number(lp.primal[0]),
+        "gap": json_number(lp.gap[0]),
         "passes": int(lp.passes[0]),
-        "seconds": _number(lp.seconds[0]),
-        named: _number(value),
-        f"{named}_gap": _number(row.found.gap),
+        "seconds": json_number(lp.seconds[0]),
+        named: json_number(value),
+        f"{named}_gap": json_number(row.found.gap),
         **({} if row.proved is None else {"persistency": {"weak": row.proved[0], "strong": row.proved[1]}}),
         "solution": labels,
     }
     if not isinstance(row.found, MisSolution) and row.found.rounds:
         entry["rounds"] = [
-            {"blocks": r.blocks, "added": r.added, "bound": _number(r.bound[0]), "seconds": r.seconds} for r in row.found.rounds
+            {"blocks": r.blocks, "added": r.added, "bound": json_number(r.bound[0]), "seconds": r.seconds} for r in row.found.rounds
         ]
     if row.note:
         entry["note"] = row.note
@@ -207,16 +194,11 @@ def _entry(row: Row, method: str) -> dict[str, Any]:
         by = row.reference
         entry["reference"] = {
             "solver": by.solver,
-            "value": _number(by.value),
+            "value": json_number(by.value),
             "seconds": by.seconds,
-            "difference": _number(_difference(row)),
+            "difference": json_number(_difference(row)),
         }
     return entry
-
-
-def _number(value: Any) -> float | None:
-    number = float(value)
-    return number if math.isfinite(number) else None
 
 
 @dataclass(frozen=True)
@@ -261,9 +243,9 @@ def exact_json(rows: Sequence[ExactRow]) -> str:
             "proven": f.proven,
             "status": f.status.name.lower(),
             "reason": f.reason,
-            row.named: _number(f.energy),
-            "bound": _number(f.bound),
-            "gap": _number(f.gap),
+            row.named: json_number(f.energy),
+            "bound": json_number(f.bound),
+            "gap": json_number(f.gap),
             "nodes": f.nodes,
             "seconds": f.seconds,
             "solution": f.labels.tolist(),

@@ -16,13 +16,13 @@ from rich.text import Text
 import blocklp as bl
 from blocklp.errors import OptionError
 from blocklp.options import known_device
+from blocklp.problems.command_line.process import EXIT_INTERRUPTED, EXIT_STOPPED, interruptible
+from blocklp.problems.command_line.report import ExactRow, Row, compare, exact_json, show, show_exact, to_json
 from blocklp.problems.exact import ExactResult
 from blocklp.problems.mis import MisSolution
 from blocklp.problems.mrf import MrfSolution
 from blocklp.problems.plot import blank_figure, plot_convergence
-from blocklp.problems.process import EXIT_INTERRUPTED, interruptible
 from blocklp.problems.qpbo import QpboSolution
-from blocklp.problems.report import ExactRow, Row, compare, exact_json, show, show_exact, to_json
 from blocklp.problems.together import share
 from blocklp.progress import Progress, SearchProgress
 from blocklp.search.tightening import Round
@@ -111,7 +111,7 @@ def run(
     if bl.Status.INTERRUPTED in status:
         raise typer.Exit(EXIT_INTERRUPTED)
     if status != {bl.Status.OPTIMAL}:
-        raise typer.Exit(1)
+        raise typer.Exit(EXIT_STOPPED)
 
 
 def run_exact(
@@ -163,4 +163,4 @@ def run_exact(
     if rows[-1].found.status is bl.Status.INTERRUPTED:
         raise typer.Exit(EXIT_INTERRUPTED)
     if not all(row.found.proven for row in rows):
-        raise typer.Exit(1)
+        raise typer.Exit(EXIT_STOPPED)

@@ -21,13 +21,12 @@ from rich.text import Text
 from blocklp.campaigns import Executor, InProcess, Records, Shared, Task, completed, hard_limit
 from blocklp.deadline import Deadline
 from blocklp.errors import FormatError, OptionError
-from blocklp.problems.options import executor
-from blocklp.problems.process import EXIT_INTERRUPTED, interruptible, until
-from blocklp.problems.report import print_table
+from blocklp.problems.command_line.options import executor
+from blocklp.problems.command_line.process import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_STOPPED, interruptible, until
+from blocklp.problems.printing import print_table
 from blocklp.problems.together import share
 from blocklp.progress import CampaignProgress
 
-EXIT_ERROR = 2
 COLUMNS = ("status", "bound", "energy", "weight", "primal", "gap", "nodes", "seconds")
 """Numbers of a line that the table shows, where a command has them."""
 
@@ -90,7 +89,7 @@ def run_files(ctx: typer.Context, command: Callable[..., None], files: Sequence[
     if interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
     # Those that time was not enough for have no line, and count as stopped.
-    codes = [entry["exit_code"] for entry in found] + [1] * (len(found) < len(dict.fromkeys(map(str, files))))
+    codes = [entry["exit_code"] for entry in found] + [EXIT_STOPPED] * (len(found) < len(dict.fromkeys(map(str, files))))
     raise typer.Exit(max(codes, default=0))
 
 
@@ -154,7 +153,22 @@ def solved(command: Callable[..., None], given: dict[str, Any], file: str, place
 
 
 def failed(file: str, error: Exception | None, seconds: float) -> dict[str, Any]:
-    """Return the line of a file whose command, or whose process, failed."""
+    """Return the line of a file whose command, or whose process, failed.
+
+    Parameters
+    ----------
+    file : str
+        As it was named.
+    error : Exception, optional
+        What it failed by.
+    seconds : float
+        How long it was worked on.
+
+    Returns
+    -------
+    dict
+        An object of strict JSON.
+    """
     return {
         "file": file,
         "status": "error",

@@ -3,7 +3,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from blocklp.problems import cli
+from blocklp.problems.command_line.app import app
 
 # Two variables of two labels; the minimum is (1, 0) with energy -8, that without a label 0 of variable 1 is (1, 1) with -5.
 PAIR = "MARKOV\n2\n2 2\n2\n1 0\n2 0 1\n2\n0 3\n4\n1 2\n5 2\n"
@@ -11,7 +11,7 @@ CYCLE = "MARKOV\n3\n2 2 2\n3\n2 0 1\n2 1 2\n2 0 2\n" + 3 * "4\n-1 0\n0 -1\n"
 
 
 def run(*arguments, code=0):
-    result = CliRunner().invoke(cli.app, ["mrf", *map(str, arguments)])
+    result = CliRunner().invoke(app, ["mrf", *map(str, arguments)])
     assert result.exit_code == code, result.output + repr(result.exception)
     return result
 

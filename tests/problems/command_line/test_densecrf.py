@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import blocklp as bl
 from blocklp.errors import OptionError, ShapeError, TimeLimitError
-from blocklp.problems import cli
+from blocklp.problems.command_line.app import app
 from blocklp.problems.densecrf import image_crf, pictures, readers, solve_densecrf
 from blocklp.problems.densecrf import run as densecrf_run
 from blocklp.problems.densecrf.mean_field import mean_field_update
@@ -27,7 +27,7 @@ HEIGHT, WIDTH = 12, 16
 
 
 def run(*arguments: object, code: int = 0) -> Any:
-    result = CliRunner().invoke(cli.app, [str(a) for a in arguments])
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
     assert result.exit_code == code, result.output + repr(result.exception)
     return result
 
@@ -180,7 +180,7 @@ def test_wrong_input_is_one_line(files: dict[str, Path], tmp_path: Path) -> None
 
 def test_exit_codes_of_what_stops_early(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     given = ("densecrf", files["image"], "--unary", files["u"], "--json")
-    late = CliRunner().invoke(cli.app, [str(a) for a in (*given, "--time-limit", 1e-9)])
+    late = CliRunner().invoke(app, [str(a) for a in (*given, "--time-limit", 1e-9)])
     assert late.exit_code != 0 and late.stdout == "" and "time limit of 1e-09 s was reached while reading" in late.stderr
 
     def passed(*_: Any) -> None:
@@ -339,16 +339,11 @@ def test_the_demo_cuts_out_a_picture() -> None:
     assert all(r.method in printed for r in results)
 
 
-def test_the_gallery_is_a_picture_of_labellings_with_bounds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_gallery_is_a_picture_of_labellings_with_bounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("skimage")
-    from blocklp.problems.densecrf import gallery
+    from blocklp.problems.densecrf.gallery import gallery
 
-    monkeypatch.setattr(gallery, "GROUPS", {"chelsea": 3})
-    monkeypatch.setattr(gallery, "SHRINK", 16)
-    monkeypatch.setattr(gallery, "DISPARITIES", 5)
-    gallery.gallery(tmp_path / "g.png")
+    gallery(tmp_path / "g.png", {"chelsea": 3}, shrink=16, disparities=5)
     assert np.asarray(Image.open(tmp_path / "g.png").convert("RGB")).std() > 10
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == ["chelsea", "motorcycle"]

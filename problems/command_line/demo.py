@@ -17,11 +17,11 @@ from rich.table import Table
 from rich.text import Text
 
 from blocklp.errors import install
+from blocklp.problems.command_line.report import Row, compare, show
 from blocklp.problems.mis.instance import WeightedGraph
 from blocklp.problems.mis.relaxation import CliqueBlocks, clique_model, solve_mis
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model, solve_qpbo
-from blocklp.problems.report import Row, compare, show
 from blocklp.progress import Progress
 
 if TYPE_CHECKING:

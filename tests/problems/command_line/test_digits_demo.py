@@ -10,7 +10,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from blocklp.problems import demo
+from blocklp.problems.command_line import demo
 from blocklp.problems.verification import digits, network_bounds
 from blocklp.problems.verification.digits import train
 

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 import blocklp as bl
 from blocklp.deadline import Deadline
-from blocklp.problems import cli
-from blocklp.problems.process import CLOSING
+from blocklp.problems.command_line.app import app
+from blocklp.problems.command_line.options import METHODS
+from blocklp.problems.command_line.process import CLOSING
 
 CYCLE = "9 18\n" + "".join(f"{i} {i} -3\n{min(i, i % 9 + 1)} {max(i, i % 9 + 1)} 2\n" for i in range(1, 10))
 
@@ -25,14 +26,14 @@ def watch(frame, event, _):
     if event == "call" and frame.f_code.co_name == function and frame.f_code.co_filename.endswith(file):
         sys.setprofile(None)
         os.kill(os.getpid(), signal.SIGINT)
-from blocklp.problems.process import main
+from blocklp.problems.command_line.main import main
 sys.setprofile(watch)
 main()
 """
 
 IMPORTED = """
 import atexit, sys
-from blocklp.problems.process import main
+from blocklp.problems.command_line.main import main
 atexit.register(lambda: print(*{name.partition(".")[0] for name in sys.modules}))
 main()
 """
@@ -62,7 +63,7 @@ def test_helping_does_not_wait_for_imports(arguments: tuple[str, ...], code: int
 
 
 def test_the_help_names_the_methods_that_there_are() -> None:
-    assert cli.METHODS == tuple(bl.methods.METHODS)
+    assert METHODS == tuple(bl.methods.METHODS)
 
 
 @pytest.mark.parametrize(
@@ -83,13 +84,13 @@ def test_an_interrupt_of_the_passes_leaves_a_bracket(qubo: Path) -> None:
 
 def test_streams_are_apart(tmp_path: Path) -> None:
     (tmp_path / "g.clq").write_text("p edge 3 1\ne 1 2\n")
-    found = process("from blocklp.problems.process import main; main()", "mis", tmp_path / "g.clq", "--json")
+    found = process("from blocklp.problems.command_line.main import main; main()", "mis", tmp_path / "g.clq", "--json")
     assert json.loads(found.stdout)[0]["weight"] == 2
     assert "complement" in found.stderr and found.returncode == 0
 
 
 def test_the_time_limit_counts_from_the_start_of_the_process(qubo: Path) -> None:
-    found = process("from blocklp.problems.process import main; main()", "qpbo", qubo, "--json", "--time-limit", "0.1")
+    found = process("from blocklp.problems.command_line.main import main; main()", "qpbo", qubo, "--json", "--time-limit", "0.1")
     assert (found.returncode, found.stdout) == (2, "") and "the time limit of 0.1 s was reached while reading" in found.stderr
 
 
@@ -108,6 +109,6 @@ def test_time_limits_count_from_the_start_of_the_process(name: str, monkeypatch:
     monkeypatch.setattr(Deadline, "__init__", deadline)
     files = ["a", "b", "--disparities", "4"] if name == "stereo" else ["a", "--unary", "u"] if name == "densecrf" else ["a"]
     limit = "--timeout" if name == "verify" else "--time-limit"
-    answer = CliRunner().invoke(cli.app, [name, *files, limit, "50"], obj=123.0)
+    answer = CliRunner().invoke(app, [name, *files, limit, "50"], obj=123.0)
     assert isinstance(answer.exception, Seen), answer.output
     assert seen == [123.0 - CLOSING]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from blocklp.problems.process import interruptible
+from blocklp.problems.command_line.process import interruptible
 
 
 class What(StrEnum):
@@ -53,7 +53,7 @@ def train_command(
     if as_json:
         typer.echo(json.dumps({"file": str(output), **report}))
     else:
-        from blocklp.problems.values import print_values
+        from blocklp.problems.printing import print_values
 
         print_values(str(output), report)
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from blocklp.problems import cli
+from blocklp.problems.command_line.app import app
 from blocklp.problems.learnt import FAMILIES, LearntBranching, LearntStart
 from blocklp.problems.learnt import families as own
 
 
 def run(*arguments):
-    return CliRunner().invoke(cli.app, list(map(str, arguments)))
+    return CliRunner().invoke(app, list(map(str, arguments)))
 
 
 def test_a_start_is_trained_and_written(tmp_path, monkeypatch):

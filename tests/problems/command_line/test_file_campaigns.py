@@ -5,7 +5,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from blocklp.problems import cli, file_campaigns
+from blocklp.problems.command_line import file_campaigns
+from blocklp.problems.command_line.app import app
 
 # Minima by hand: -5 at (1, 0, 1); a triangle cuts two edges; the heaviest set {1, 4} weighs 7.
 QUBO = "3 4\n1 1 -3\n2 2 1\n3 3 -2\n1 2 1\n"
@@ -25,7 +26,7 @@ def write(tmp_path):
 
 
 def run(*arguments, code=0):
-    result = CliRunner().invoke(cli.app, [str(a) for a in arguments])
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
     assert result.exit_code == code, result.output + repr(result.exception)
     return result
 

@@ -10,10 +10,8 @@ from typing import Annotated
 
 import typer
 
+from blocklp.problems.command_line.process import EXIT_STOPPED, interruptible, until
 from blocklp.problems.files import MAX_BYTES
-from blocklp.problems.process import interruptible, until
-
-EXIT_STOPPED = 1
 
 
 def register(app: typer.Typer) -> None:
@@ -36,7 +34,7 @@ def matching_command(
     import numpy as np
 
     from blocklp.problems.matching import read_matching, solve_matching
-    from blocklp.problems.values import print_values
+    from blocklp.problems.printing import json_number, print_values
 
     given = read_matching(file, max_bytes=max_bytes, time_limit=deadline)
     with interruptible():
@@ -46,7 +44,7 @@ def matching_command(
     numbers = {"bound": found.bound, "safe_bound": found.safe_bound, "primal": found.primal, "gap": found.gap}
     report: dict[str, object] = {
         "status": str(found.status),
-        **{key: value if math.isfinite(value) else None for key, value in numbers.items()},
+        **{key: json_number(value) for key, value in numbers.items()},
         "seconds": found.seconds,
         "total_seconds": time.perf_counter() - began,
         "edges": given.edges,

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from blocklp.errors import FormatError
-from blocklp.problems.cli import app
+from blocklp.problems.command_line.app import app
 from blocklp.problems.lp import read_linear_program
 
 pytest.importorskip("highspy")

@@ -1,7 +1,8 @@
-"""Options that commands of several problem modules have."""
+"""Options that several commands have."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,32 @@ from blocklp.errors import OptionError
 
 if TYPE_CHECKING:
     from blocklp.campaigns import Executor
+
+METHODS = (
+    "prox",
+    "admm",
+    "bundle",
+    "pdhg",
+    "race",
+    "newton",
+    "dantzig-wolfe",
+    "proxbc",
+    "proxfw",
+    "polyak",
+    "supergradient",
+    "adam",
+    "min-marginals",
+    "smooth",
+)
+"""Names of :data:`blocklp.methods.METHODS`, for a help that does not wait for torch."""
+
+
+class Precision(StrEnum):
+    """Precision of the iterates."""
+
+    float64 = "float64"
+    float32 = "float32"
+
 
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, or one of the devices that `blocklp info` lists.")]
 Workers = Annotated[
@@ -24,6 +51,28 @@ Results = Annotated[
     Path | None,
     typer.Option("--results", metavar="OUT.jsonl", help="Solve file by file, and append a line for each; those there are kept."),
 ]
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Instances, compressed or not; solved as one batch.")]
+MethodName = Annotated[str, typer.Option("--method", help=f"auto, or one of {', '.join(METHODS)}.")]
+Tol = Annotated[float, typer.Option(min=0, help="Relative gap of the LP at which an instance is optimal.")]
+Passes = Annotated[int, typer.Option(min=1, help="Most oracle passes.")]
+TimeLimit = Annotated[float, typer.Option(help="Seconds for all files together, reading and start-up too.")]
+MaxBytes = Annotated[
+    int,
+    typer.Option(min=1, metavar="BYTES", help="Most bytes of a file once decompressed; in memory it may take four times as many."),
+]
+Dtype = Annotated[Precision, typer.Option(help="Precision of the iterates; bounds are float64 in either case.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, a list with one object a file, instead of the table.")]
+Plot = Annotated[Path | None, typer.Option(metavar="OUT.png", help="Write a picture of the convergence (needs matplotlib).")]
+Against = Annotated[
+    str | None, typer.Option("--reference", metavar="SOLVER", help="Solve the same LPs with another solver too, such as highs.")
+]
+Exact = Annotated[
+    bool, typer.Option("--exact", help="Search for a solution that is proved optimal; no options of the relaxation but --time-limit.")
+]
+Distributed = Annotated[
+    bool, typer.Option("--distributed", help="Share one LP among the processes of torchrun; --json then prints one object.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notes on standard error.")]
 
 
 def one_by_one(results: Path | None, workers: int | None, ray: str | None) -> bool:

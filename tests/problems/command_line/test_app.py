@@ -18,12 +18,12 @@ from typer.testing import CliRunner
 
 import blocklp as bl
 import blocklp.problems.qpbo
-from blocklp.problems import cli
-from blocklp.problems import demo as tour
+from blocklp.problems.command_line import demo as tour
+from blocklp.problems.command_line.app import OPTIONAL, app
+from blocklp.problems.command_line.report import Row, to_json
 from blocklp.problems.qpbo import Qubo, read_qubo, solve_qpbo, solve_qpbo_exactly
-from blocklp.problems.report import Row, to_json
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # The only minimum is y = (1, 0, 1) with energy -5; its roof dual is tight.
 QUBO = "3 4\n1 1 -3\n2 2 1\n3 3 -2\n1 2 1\n"
 TRIANGLE = "3 3\n1 2 1\n2 3 1\n1 3 1\n"
@@ -41,7 +41,7 @@ def write(tmp_path):
 
 
 def run(*arguments, code=0):
-    result = CliRunner().invoke(cli.app, [str(a) for a in arguments])
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
     assert result.exit_code == code, result.output + repr(result.exception)
     return result
 
@@ -107,7 +107,7 @@ def test_every_file_is_reported_in_order(write):
 
 @pytest.mark.parametrize("method", sorted(bl.methods.METHODS))
 def test_every_method_bounds(write, method):
-    result = CliRunner().invoke(cli.app, ["qpbo", write("a.sparse", QUBO), "--method", method, "--json", "--passes", "50"])
+    result = CliRunner().invoke(app, ["qpbo", write("a.sparse", QUBO), "--method", method, "--json", "--passes", "50"])
     assert result.exit_code in (0, 1)
     [entry] = json.loads(result.stdout)
     assert entry["bound"] <= -5 + 1e-9 and entry["method"] == method
@@ -254,7 +254,7 @@ def test_info_lists_what_is_there():
     assert bl.__version__ in shown and torch.__version__ in shown
     assert all(method in shown for method in bl.methods.METHODS)
     installed = {d.metadata["Name"].lower() for d in distributions()}
-    for package in cli.OPTIONAL:
+    for package in OPTIONAL:
         assert (f"{package}: not installed" in shown) == (package not in installed)
 
 
@@ -263,7 +263,7 @@ def test_a_reader_that_leaves_early_is_no_error(monkeypatch: pytest.MonkeyPatch)
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
     monkeypatch.setattr(typer, "echo", broken)
-    result = CliRunner().invoke(cli.app, ["info"])
+    result = CliRunner().invoke(app, ["info"])
     assert result.exit_code == 1 and "error" not in result.stderr
 
 

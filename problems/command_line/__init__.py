@@ -1,0 +1,1 @@
+"""The command line: its commands, one module each, their options, and what they print."""
