@@ -124,8 +124,9 @@ def implied(stated: Constraints | None, dim: int) -> tuple[Tensor, Tensor]:
         return -none, none
     below, above, eps = stated.below, stated.above, torch.finfo(torch.float64).eps
     unit = rounding(dim + 8, torch.float64)
-    lead = torch.broadcast_shapes(stated.matrix.shape[:2], stated.lower.shape[:2], below.shape[:2], above.shape[:2])
-    below, above = (side.expand(*lead, dim).clone() for side in (below, above))
+    parts = stated.matrix, stated.lower, below, above
+    batch, blocks = (max(part.shape[axis] for part in parts) for axis in (0, 1))
+    below, above = (side.expand(batch, blocks, dim).clone() for side in (below, above))
     sides = (side[..., None].unbind(2) for side in (stated.lower, stated.upper))
     for row, lower, upper in zip(stated.matrix.unbind(2), *sides, strict=True):
         at = row.flatten(0, 1).any(0).nonzero()[:, 0]  # of many variables, a row has few as a rule
