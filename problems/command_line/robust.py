@@ -23,7 +23,14 @@ from blocklp.problems.command_line.process import EXIT_INTERRUPTED, interruptibl
 from blocklp.problems.files import MAX_BYTES
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from blocklp.problems.verification.network import Network
+    from blocklp.problems.verification.radii import CertifiedRadius
     from blocklp.problems.verification.robustness import ImageResult, RobustAccuracy
+
+RADIUS_SECONDS = 10.0
+"""Seconds for an image and a radius, where none are given: bisection ends at radii that are hard to decide."""
 
 
 def robust_command(
@@ -34,6 +41,13 @@ def robust_command(
     mean: Annotated[str, typer.Option(metavar="M[,M,M]", help="What is subtracted from pixels in [0, 1].")] = "0",
     std: Annotated[str, typer.Option(metavar="S[,S,S]", help="What they are then divided by.")] = "1",
     first: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the first images.")] = None,
+    target: Annotated[
+        int | None, typer.Option(metavar="CLASS", min=0, help="Counterexamples of this class alone, for images of all others.")
+    ] = None,
+    radius: Annotated[
+        bool, typer.Option("--radius", help="Find the largest certified radius of each image, up to --eps, by bisection.")
+    ] = False,
+    precision: Annotated[str, typer.Option(metavar="E", help="With --radius: up to which radii are sought.")] = "1/1024",
     results: Annotated[
         Path | None,
         typer.Option(metavar="OUT.jsonl", help="A line for each image; those that have one are not run again."),
@@ -45,6 +59,8 @@ def robust_command(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
 ) -> None:
     """Count the images that a network classifies rightly whatever happens to their pixels within a radius.
+
+    With --radius, find instead how large the radius may be for each image.
 
     The exit code is 0 if all images have a result, undecided ones included, 130 for an interrupt: what is done is printed, and with
     --results the same command goes on from there.
@@ -58,12 +74,19 @@ def robust_command(
     from blocklp.problems.verification.robustness import RobustAccuracy, robust_accuracy
     from blocklp.progress import LiveLine
 
-    radius, means, stds = read_epsilon(eps), read_numbers(mean, "--mean"), read_numbers(std, "--std")
+    most, means, stds = read_epsilon(eps), read_numbers(mean, "--mean"), read_numbers(std, "--std")
     pixels, classes = read_images(images, labels, max_bytes)
     pixels, classes = pixels[:first], classes[:first]
     network = read_onnx(model, max_bytes=max_bytes)
     network = network.to(network.dtype, known_device(device))
-    task = {"network": model.name, "images": images.name, "eps": radius, "mean": means, "std": stds}
+    task: dict[str, Any] = {"network": model.name, "images": images.name, "eps": most, "mean": means, "std": stds, "target": target}
+    if radius:
+        if results is not None or target is not None:
+            raise OptionError("--radius goes without --results and --target; leave these out")
+        options: dict[str, Any] = {"precision": read_epsilon(precision), "mean": means, "std": stds, "runtime": Runtime(model)}
+        options |= {"timeout": timeout if math.isfinite(timeout) else RADIUS_SECONDS}
+        print_radii(network, pixels, classes, most, options, task, as_json=as_json, quiet=quiet)
+        return
     done: dict[int, ImageResult] = {}
     began, interrupted = time.perf_counter(), False
     with ExitStack() as stack:
@@ -76,7 +99,8 @@ def robust_command(
         wrong = [i for i, result in done.items() if result.label != classes[i]]
         if wrong:
             raise FormatError(f"{results}: image {wrong[0]} has another class there; name another file for these images")
-        left = [image for image in range(len(classes)) if image not in done]
+        asked = [image for image in range(len(classes)) if classes[image] != target]
+        left = [image for image in asked if image not in done]
         line = stack.enter_context(LiveLine()) if not quiet else None
 
         def add(found: ImageResult) -> None:
@@ -85,23 +109,89 @@ def robust_command(
             if records is not None:
                 records.append(json.dumps(entry(result), allow_nan=False))
             if line is not None:
-                line.draw(lambda: f"{progress(list(done.values()), len(classes))} | {time.perf_counter() - began:.1f} s")
+                line.draw(lambda: f"{progress(list(done.values()), len(asked))} | {time.perf_counter() - began:.1f} s")
 
         if line is not None:
-            line.draw(lambda: f"{progress(list(done.values()), len(classes))} | {model.name}")
+            line.draw(lambda: f"{progress(list(done.values()), len(asked))} | {model.name}")
         if left:
             stack.enter_context(interruptible())
-            options: dict[str, Any] = {"mean": means, "std": stds, "timeout": timeout, "runtime": Runtime(model), "callback": add}
-            interrupted = robust_accuracy(network, pixels[left], classes[left], radius, **options).interrupted
+            options = {"mean": means, "std": stds, "timeout": timeout, "runtime": Runtime(model), "callback": add}
+            options["targets"] = None if target is None else [target] * len(left)
+            interrupted = robust_accuracy(network, pixels[left], classes[left], most, **options).interrupted
     found = RobustAccuracy(tuple(done[image] for image in sorted(done)), interrupted)
     if as_json:
-        about = {"all": len(classes), "natural": found.natural, "verified": found.verified, "upper": found.upper}
+        about = {"all": len(asked), "natural": found.natural, "verified": found.verified, "upper": found.upper}
         shares = {name: json_number(share) for name, share in about.items()}
         typer.echo(json.dumps(task | shares | {"results": [entry(result) for result in found.results]}, allow_nan=False))
     else:
-        show(found, Console(), f"{model.name}, {images.name}, eps {eps}", len(classes))
+        show(found, Console(), f"{model.name}, {images.name}, eps {eps}", len(asked))
     if interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def print_radii(
+    network: Network,
+    pixels: NDArray[Any],
+    classes: NDArray[Any],
+    most: float,
+    options: dict[str, Any],
+    task: dict[str, Any],
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Find the certified radii of images, and print them.
+
+    Parameters
+    ----------
+    network : Network
+        The network.
+    pixels, classes : ndarray
+        ``(images, ...)`` in [0, 1], and ``(images,)``.
+    most : float
+        Largest radius.
+    options : dict
+        Of :func:`blocklp.problems.verification.certified_radii`.
+    task : dict
+        What the JSON object begins with.
+    as_json, quiet : bool
+        Whether JSON is printed instead of the table, and no progress.
+    """
+    from blocklp.problems.printing import json_number, print_table
+    from blocklp.problems.verification.radii import certified_radii
+    from blocklp.progress import LiveLine
+
+    with ExitStack() as stack:
+        line = stack.enter_context(LiveLine()) if not quiet else None
+        stack.enter_context(interruptible())
+        options["callback"] = None if line is None else lambda found: line.draw(lambda: f"{len(found)} images | {_median(found)}")
+        found = certified_radii(network, pixels, classes, most=most, **options)
+    if as_json:
+        listed = [asdict(replace(own, x=None)) for own in found]
+        for fields in listed:
+            del fields["x"]
+            fields |= {name: json_number(fields[name]) for name in ("certified", "attacked")}
+        typer.echo(json.dumps(task | {"precision": options["precision"], "results": listed}, allow_nan=False))
+        return
+    title = Text(f"{task['network']}, {task['images']}, radii up to {most:g}")
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for heading in ("image", "class", "predicted", "certified", "counterexample at", "seconds"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for own in found:
+        ends = ["-" if math.isnan(end) else f"{end:.4f}" for end in (own.certified, own.attacked)]
+        table.add_row(str(own.image), str(own.label), str(own.predicted), *ends, f"{own.seconds:.2f}")
+    print_table(table, Console())
+    typer.echo(f"{len(found)} images; {_median(found)}")
+
+
+def _median(found: Sequence[CertifiedRadius]) -> str:
+    """The median certified radius of the images that are classified rightly, in words."""
+    known = sorted(own.certified for own in found if not math.isnan(own.certified))
+    return (
+        f"median certified radius {known[len(known) // 2]:.4f} of {len(known)} classified rightly"
+        if known
+        else "none classified rightly"
+    )
 
 
 def entry(result: ImageResult) -> dict[str, Any]:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from blocklp.problems.verification.onnx_reader import read_onnx as read_onnx
     from blocklp.problems.verification.properties import Clause as Clause
     from blocklp.problems.verification.properties import Property as Property
+    from blocklp.problems.verification.radii import CertifiedRadius as CertifiedRadius
+    from blocklp.problems.verification.radii import certified_radii as certified_radii
     from blocklp.problems.verification.robustness import RobustAccuracy as RobustAccuracy
     from blocklp.problems.verification.robustness import robust_accuracy as robust_accuracy
     from blocklp.problems.verification.tightener import LayerBounds as LayerBounds
@@ -31,6 +33,7 @@ else:
             "blocklp.problems.verification.onnx_reader": ["read_onnx"],
             "blocklp.problems.verification.properties": ["Clause", "Property"],
             "blocklp.problems.verification.tightener": ["LayerBounds"],
+            "blocklp.problems.verification.radii": ["CertifiedRadius", "certified_radii"],
             "blocklp.problems.verification.robustness": ["RobustAccuracy", "robust_accuracy"],
             "blocklp.problems.verification.torch_reader": ["from_torch"],
             "blocklp.problems.verification.verify": ["Verdict", "VerifySettings", "verify"],

@@ -32,7 +32,7 @@ from blocklp.problems.verification.operations import (
 WEIGHTED = (Linear, Conv, Scale, Sparse)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Network:
     """A network; the last operation is its output, but for a softmax that may follow it.
 
@@ -59,6 +59,34 @@ class Network:
         for at, op in enumerate(self.ops):
             if any(not 0 <= i < at for i in op.inputs):
                 raise ModelError(f"{self.name}: {op.name} uses a result that comes later")
+
+    def __repr__(self) -> str:
+        neurons = sum(math.prod(self.ops[i].shape) for i in self.relus)
+        layers = f"{len(self.relus)} layers of {neurons} ReLUs" if len(self.relus) != 1 else f"1 layer of {neurons} ReLUs"
+        return f"Network({self.name!r}: inputs {self.input_shape}, {layers}, {self.outputs} outputs, {self.weights} weights)"
+
+    def __str__(self) -> str:
+        """A table of the operations: number, kind, name, shape of the result, weights and what it is computed from."""
+        kinds = [(type(op).__name__, op) for op in self.ops] + ([] if self.head is None else [("Softmax", None)])
+        rows = [("", "operation", "name", "shape", "weights", "of")]
+        for at, (kind, op) in enumerate(kinds):
+            if op is None:
+                rows.append((str(at), kind, "", str(self.ops[-1].shape), "", str(at - 1)))
+                continue
+            own = _weights(op)
+            rows.append((str(at), kind, op.name, str(op.shape), f"{own:,}" if own else "", ", ".join(map(str, op.inputs))))
+        width = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        right = 0, 4
+        lines = [
+            "  ".join(t.rjust(w) if i in right else t.ljust(w) for i, (t, w) in enumerate(zip(row, width, strict=True)))
+            for row in rows
+        ]
+        return "\n".join([repr(self), *(line.rstrip() for line in lines)])
+
+    @property
+    def weights(self) -> int:
+        """Numbers in matrices, kernels, scales and biases."""
+        return sum(map(_weights, self.ops))
 
     @property
     def input_shape(self) -> Shape:
@@ -163,6 +191,11 @@ class Network:
             if at in wanted:
                 wanted.update(self.ops[at].inputs)
         return sorted(wanted)
+
+
+def _weights(op: Op) -> int:
+    """Numbers in the weight and the bias of an operation."""
+    return sum(own.numel() for part in ("weight", "bias") if isinstance(own := getattr(op, part, None), Tensor))
 
 
 class Builder:

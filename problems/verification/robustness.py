@@ -52,7 +52,8 @@ class ImageResult:
         "misclassified", before anything happens to it; "verified": there is no counterexample, as with "unsat" of :func:`verify`;
         "attacked": there is one, as with "sat"; "undecided".
     bound : float
-        What the output of the class is proved to exceed all others by; NaN if the image is misclassified or attacked.
+        What the output of the class is proved to exceed all others by, or that of the target alone; NaN if the image is
+        misclassified or attacked.
     nodes : int
         Of the search.
     seconds : float
@@ -117,6 +118,7 @@ def robust_accuracy(
     *,
     mean: Sequence[float] = (0.0,),
     std: Sequence[float] = (1.0,),
+    targets: ArrayLike | None = None,
     timeout: float = math.inf,
     runtime: Runtime | None = None,
     callback: Callable[[ImageResult], Any] | None = None,
@@ -135,6 +137,8 @@ def robust_accuracy(
         Radius, at least 0; an array that goes with one image is one for each pixel, and 0 where nothing may change.
     mean, std : sequence of float
         One number, or one a channel.
+    targets : array_like of int, optional
+        ``(images,)``: for each image the only class that a counterexample may have, not its own; else any other will do.
     timeout : float
         Seconds for an image: a batch of images has so many for each of them together, and every search so many of its own.
     runtime : callable, optional
@@ -152,7 +156,7 @@ def robust_accuracy(
     ShapeError
         If images, labels, radii and network do not fit each other.
     ModelError
-        If a pixel or a class is out of range, or there are fewer than two classes.
+        If a pixel, a class or a target is out of range, or there are fewer than two classes.
     OptionError
         If the radius, the timeout, ``mean`` or ``std`` is wrong.
 
@@ -164,14 +168,55 @@ def robust_accuracy(
     >>> bool(0 <= found.verified <= found.upper <= found.natural <= 1)
     True
     """
+    pixels, classes = checked_images(network, images, labels, timeout)
+    wanted = None if targets is None else _checked_targets(network, targets, classes)
+    radius = checked_radius(network, eps)
+    boxes = [image_box(Image(own), network.input_shape, radius, mean, std, "pixel") for own in pixels]
+    results: list[ImageResult] = []
+    interrupted = False
+    try:
+        for result in decide(network, boxes, classes, wanted, timeout, runtime):
+            results.append(result)
+            if callback is not None:
+                callback(result)
+    except KeyboardInterrupt:
+        interrupted = True
+    return RobustAccuracy(tuple(sorted(results, key=lambda result: result.image)), interrupted)
+
+
+def checked_images(
+    network: Network, images: ArrayLike, labels: ArrayLike, timeout: float
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return pixels in [0, 1] ``(images, ...)`` and classes ``(images,)``, or refuse them.
+
+    Parameters
+    ----------
+    network : Network
+        That the images are for.
+    images, labels : array_like
+        As in :func:`robust_accuracy`.
+    timeout : float
+        Seconds for an image.
+
+    Raises
+    ------
+    ShapeError, ModelError, OptionError
+        As in :func:`robust_accuracy`.
+    """
     Deadline.of(timeout)  # refuses what is no positive number
-    pixels, classes, radius = (np.asarray(t) for t in (images, labels, eps))
+    pixels, classes = np.asarray(images), np.asarray(labels)
     if classes.dtype.kind not in "iu" or classes.shape != pixels.shape[:1] or not pixels.size:
         raise ShapeError(f"images has shape {pixels.shape} and labels {classes.shape}; give one whole number for each image")
     if network.outputs < 2 or classes.min() < 0 or classes.max() >= network.outputs:
         raise ModelError(f"labels are {classes.min()} to {classes.max()}, and {network.name} has classes 0 to {network.outputs - 1}")
     if not np.isfinite(pixels).all() or pixels.min() < 0 or pixels.max() > 1:
         raise ModelError("images holds numbers outside of [0, 1]; give pixels before mean and std are applied")
+    return pixels.astype(np.float64), classes.astype(np.int64)
+
+
+def checked_radius(network: Network, eps: float | NDArray[Any]) -> NDArray[Any]:
+    """Return a radius, or one for each pixel of an image, or refuse it as :func:`robust_accuracy` does."""
+    radius = np.asarray(eps)
     if not (np.isfinite(radius).all() and (radius >= 0).all()):
         raise OptionError(f"eps is {eps}; give finite numbers of at least 0")
     try:
@@ -180,34 +225,67 @@ def robust_accuracy(
         raise ShapeError(
             f"eps has shape {radius.shape}; give a number, or an array that goes with inputs {network.input_shape}"
         ) from None
-    boxes = [image_box(Image(own.astype(np.float64)), network.input_shape, radius, mean, std, "pixel") for own in pixels]
+    return radius
+
+
+def _checked_targets(network: Network, targets: ArrayLike, classes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the targets of images, or refuse them."""
+    wanted = np.asarray(targets)
+    if wanted.dtype.kind not in "iu" or wanted.shape != classes.shape:
+        raise ShapeError(f"targets has shape {wanted.shape}; give one whole number for each of {len(classes)} images")
+    wrong = (wanted < 0) | (wanted >= network.outputs) | (wanted == classes)
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise ModelError(
+            f"the target of image {at} is {wanted[at]}; give a class from 0 to {network.outputs - 1} that is not its own"
+        )
+    return wanted.astype(np.int64)
+
+
+def decide(
+    network: Network,
+    boxes: Sequence[tuple[Tensor, Tensor, Tensor]],
+    classes: NDArray[np.int64],
+    targets: NDArray[np.int64] | None,
+    timeout: float,
+    runtime: Runtime | None,
+) -> Iterator[ImageResult]:
+    """Decide images, in batches; each is handed over when its result is there.
+
+    Parameters
+    ----------
+    network : Network
+        Float64.
+    boxes : sequence of tuple
+        For each image ends of its box and the image itself, ``input_shape`` each (:func:`image_box`).
+    classes : ndarray
+        ``(images,)``.
+    targets, timeout, runtime
+        As in :func:`robust_accuracy`.
+    """
     lower, upper, points = (torch.stack(ends).to(network.device) for ends in zip(*boxes, strict=True))
+    own = torch.as_tensor(classes, device=network.device)
+    wanted = None if targets is None else torch.as_tensor(targets, device=network.device)
     replay = runtime_of(network) if runtime is None else runtime
-    results: list[ImageResult] = []
     most = max(1, BATCH // sum(math.prod(op.shape) for op in network.ops))
-    try:
-        for first in range(0, len(pixels), most):
-            part = slice(first, first + most)
-            there = torch.as_tensor(classes[part].astype(np.int64), device=network.device)
-            batch = _Batch(network, lower[part], upper[part], points[part], there, timeout, replay)
-            for result in batch.results():
-                results.append(replace(result, image=first + result.image))
-                if callback is not None:
-                    callback(results[-1])
-    except KeyboardInterrupt:
-        return RobustAccuracy(tuple(sorted(results, key=lambda result: result.image)), interrupted=True)
-    return RobustAccuracy(tuple(sorted(results, key=lambda result: result.image)))
+    for first in range(0, len(classes), most):
+        part = slice(first, first + most)
+        given = None if wanted is None else wanted[part]
+        batch = _Batch(network, lower[part], upper[part], points[part], own[part], given, timeout, replay)
+        for result in batch.results():
+            yield replace(result, image=first + result.image)
 
 
 @dataclass
 class _Batch:
-    """Some images at work; ``margins`` ``(images, outputs)`` are proved, those of an image's own class infinite."""
+    """Some images at work; ``margins`` ``(images, outputs)`` are proved, and infinite where no counterexample is asked for."""
 
     network: Network
     lower: Tensor
     upper: Tensor
     points: Tensor
     labels: Tensor
+    targets: Tensor | None
     timeout: float
     runtime: Runtime
     attacked: dict[int, NDArray[np.float32]] = field(default_factory=dict)
@@ -219,6 +297,8 @@ class _Batch:
         self.predicted = self.network(self.points).argmax(1)
         self.margins = self.lower.new_full((len(self.labels), self.network.outputs), -torch.inf)
         self.margins.scatter_(1, self.labels[:, None], torch.inf)
+        if self.targets is not None:
+            self.margins = torch.full_like(self.margins, torch.inf).scatter_(1, self.targets[:, None], -torch.inf)
         self.left = (self.predicted == self.labels).nonzero()[:, 0]
         self.relaxation: Relaxation | None = None
         self.rows = self.left  # the images of the relaxation

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from blocklp.errors import FormatError, ModelError, OptionError, ShapeError
 from blocklp.problems.command_line.app import app
 from blocklp.problems.command_line.robust import results_of
-from blocklp.problems.verification import Property, digits, network_bounds, robust_accuracy, verify
+from blocklp.problems.verification import Builder, Property, certified_radii, digits, network_bounds, robust_accuracy, verify
 from blocklp.problems.verification.images import read_images
 from blocklp.problems.verification.robustness import RobustAccuracy
 
@@ -115,6 +115,57 @@ def test_what_does_not_fit_is_refused() -> None:
         network_bounds(NETWORK, IMAGES, IMAGES, method="prox")
 
 
+def test_a_target_is_the_only_class_of_counterexamples() -> None:
+    targets = (LABELS + 1) % 10
+    found = robust_accuracy(NETWORK, IMAGES, LABELS, 2.5 / 16, targets=targets, timeout=1.0)
+    assert found.count("verified")
+    for image, target, result in zip(IMAGES, targets.tolist(), found.results, strict=True):
+        low, high = ((image + side * 2.5 / 16).clamp(0, 1) for side in (-1, 1))
+        if result.x is not None:
+            outputs = NETWORK.to(torch.float32)(torch.from_numpy(result.x).view(1, *image.shape))[0]
+            assert outputs[target] >= outputs[result.label]
+        if result.status == "verified":
+            outputs = NETWORK(low + (high - low) * torch.randint(2, (500, *image.shape), generator=torch.Generator().manual_seed(1)))
+            assert float((outputs[:, result.label] - outputs[:, target]).min()) > result.bound > 0
+    alone = robust_accuracy(NETWORK, IMAGES[:1], LABELS[:1], 1.0, targets=[8])
+    assert alone.results[0].status == "attacked" and alone.results[0].x is not None
+    outputs = NETWORK.to(torch.float32)(torch.from_numpy(alone.results[0].x).view(1, *IMAGES[0].shape))[0]
+    assert outputs[8] >= outputs[0]
+    with pytest.raises(ModelError, match="target of image 2 is 2"):
+        robust_accuracy(NETWORK, IMAGES, LABELS, EPS, targets=[1, 2, 2, 4, 5, 6, 7, 8, 0])
+
+
+def test_certified_radii_are_those_of_one_neuron() -> None:
+    # y0 = x, y1 = 1 - relu(x): an x of 0.8 is of class 0 as long as it stays above 1/2.
+    builder = Builder((1,), "two classes")
+    hidden = builder.relu(builder.linear(0, torch.tensor([[1.0]])))
+    builder.linear(hidden, torch.tensor([[1.0], [-1.0]]), torch.tensor([0.0, 1.0]))
+    network = builder.build()
+    rounds: list[float] = []
+    found = certified_radii(
+        network, [[0.8], [0.9], [0.2]], [0, 0, 0], precision=1e-3, callback=lambda known: rounds.append(known[1].certified)
+    )
+    for one, truth in zip(found[:2], (0.3, 0.4), strict=True):
+        assert truth - 2e-3 <= one.certified <= truth <= one.attacked + 1e-7 <= truth + 2e-3
+        assert one.x is not None and float(one.x[0]) <= 0.5
+    assert found[2].predicted == 1 and math.isnan(found[2].certified) and math.isnan(found[2].attacked)
+    assert rounds == sorted(rounds) and 2 <= len(rounds) <= 12
+    robust = certified_radii(network, [[0.9]], [0], most=0.25)[0]
+    assert robust.certified == 0.25 and robust.attacked == math.inf and robust.x is None
+    with pytest.raises(OptionError, match="at most 1"):
+        certified_radii(network, [[0.9]], [0], most=2.0)
+    with pytest.raises(OptionError, match="below it"):
+        certified_radii(network, [[0.9]], [0], precision=1.0)
+
+
+def test_a_network_prints_as_a_table() -> None:
+    first, heading, *rows = str(NETWORK).splitlines()
+    assert first == repr(NETWORK) and "3 layers of 800 ReLUs" in first and f"{NETWORK.weights} weights" in first
+    assert heading.split() == ["operation", "name", "shape", "weights", "of"] and len(rows) == len(NETWORK.ops)
+    counts = [int(row.split(")")[1].split()[0].replace(",", "")) for row in rows if "Conv" in row or "Linear" in row]
+    assert sum(counts) == sum(p.numel() for p in digits.module().parameters())
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the legacy exporter is the quick one
 def test_the_command_goes_on_where_it_ended(tmp_path: Path, found: RobustAccuracy, monkeypatch: pytest.MonkeyPatch) -> None:
     model, table, out = tmp_path / "digits.onnx", tmp_path / "digits.csv", tmp_path / "out.jsonl"
@@ -133,6 +184,14 @@ def test_the_command_goes_on_where_it_ended(tmp_path: Path, found: RobustAccurac
     entries = json.loads(ended.stdout)
     assert [e["status"] for e in entries["results"]] == [r.status for r in found.results]
     assert entries["verified"] == found.verified and entries["natural"] == found.natural
+
+    others = CliRunner().invoke(app, [*command[:-2], "--target", "6", "--json"])
+    assert [e["image"] for e in json.loads(others.stdout)["results"]] == [0, 1, 2, 3, 4, 7, 8]
+    radii = CliRunner().invoke(app, [*command[:-2], "--radius", "--precision", "1/64", "--first", "2", "--timeout", "0.2", "--json"])
+    assert all(0 <= e["certified"] <= 3 / 32 for e in json.loads(radii.stdout)["results"]) and radii.exit_code == 0
+    assert (
+        "median certified radius" in CliRunner().invoke(app, [*command[:-2], "--radius", "--timeout", "0.1", "--first", "2"]).stdout
+    )
 
     # All are there: nothing is run, and the table is that of the file.
     import blocklp.problems.verification.robustness as module
