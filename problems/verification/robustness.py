@@ -189,7 +189,7 @@ def robust_accuracy(
         for first in range(0, len(pixels), most):
             part = slice(first, first + most)
             there = torch.as_tensor(classes[part].astype(np.int64), device=network.device)
-            batch = _Batch(network, lower[part], upper[part], points[part], there, timeout, replay)
+            batch = _ImageBatch(network, lower[part], upper[part], points[part], there, timeout, replay)
             for result in batch.results():
                 results.append(replace(result, image=first + result.image))
                 if callback is not None:
@@ -200,7 +200,7 @@ def robust_accuracy(
 
 
 @dataclass
-class _Batch:
+class _ImageBatch:
     """Some images at work; ``margins`` ``(images, outputs)`` are proved, those of an image's own class infinite."""
 
     network: Network
