@@ -35,7 +35,7 @@ from blocklp.kernels.triton_tables import tables
 from blocklp.methods import Admm, triton_prox, triton_vertices
 from blocklp.methods.pdhg import Pdhg
 from blocklp.methods.prox import Prox
-from blocklp.methods.sweeps import Query, ask
+from blocklp.methods.sweeps import OracleQuery, ask
 from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
 from blocklp.oracles.filters import lattice_operations, triton_embedding, triton_lattice
 from blocklp.oracles.filters.permutohedral import Lattice
@@ -239,7 +239,7 @@ def rows(dtype: torch.dtype) -> list[Compiled]:
             vertices = begun.atoms, begun.weights, begun.earlier
             run("prox_schedule", plan, prox, begun, ask(Plan(problem), begun.points, begun.centre, begun.eta, *vertices))
             for group, *own in zip(problem.groups, *vertices, strict=True):
-                query = Query(problem, begun.points, begun.centre, begun.eta, begun.duals.clone())
+                query = OracleQuery(problem, begun.points, begun.centre, begun.eta, begun.duals.clone())
                 answer, _ = run("ask_group", plan, group, query, *own)
                 steps = begun.duals, begun.eta, begun.eta, 2
                 run("advance_group", plan, group, answer, steps, begun.points)

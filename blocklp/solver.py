@@ -17,7 +17,14 @@ from blocklp.engine.limits import LimitOptions, Limits, with_defaults
 from blocklp.engine.loop import run
 from blocklp.engine.records import Event, Hooks, Start
 from blocklp.errors import ModelError, OptionError, TimeLimitError
-from blocklp.gradients.envelope import Part, differentiable, of_blocks, of_bounds, of_objective, of_rows
+from blocklp.gradients.envelope import (
+    LagrangianPart,
+    differentiable,
+    of_blocks,
+    of_bounds,
+    of_objective,
+    of_rows,
+)
 from blocklp.kernels.backend import Backend
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.settings import EngineSettings
@@ -367,7 +374,7 @@ class Solver:
 
     def _lagrangian(
         self, cost: Tensor, offset: Tensor, bounds: Bounds, x: Tensor, state: State
-    ) -> list[Part]:
+    ) -> list[LagrangianPart]:
         """The parts of the Lagrangian at a point and multipliers that hold what requires gradients."""
         parts = [*of_objective(cost, offset, x)]
         if (sides := self._stated.bounds_with_gradients(bounds)) is not None:

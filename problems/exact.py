@@ -49,7 +49,7 @@ def affordable_loops(module: str, deadline: Deadline) -> Any:
     return None
 
 
-def search_loops(module: str, run: Run) -> Any:
+def search_loops(module: str, run: ExactRun) -> Any:
     """Import the compiled loops of a search, and compile all of them if nobody has yet.
 
     None without numba, and where there is no time for that: searches are slower then.
@@ -121,7 +121,7 @@ DEFAULT = ExactSettings()
 
 
 @dataclass
-class Run:
+class ExactRun:
     """One call: its limits, and what it has spent on all parts of a problem.
 
     Attributes

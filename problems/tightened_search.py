@@ -20,7 +20,7 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.language.expression import View
-from blocklp.problems.exact import Run
+from blocklp.problems.exact import ExactRun
 from blocklp.problems.integers import Grid
 from blocklp.problems.tightening import Labelled, Problem, tightened
 from blocklp.search.best_first import Expansion, Node, SearchEvent, branch_and_bound
@@ -67,7 +67,7 @@ class Branching:
     rest: Callable[[Fixings], tuple[Labelled, float]]
 
 
-def search_tightened(branching: Branching, best: Labelled, grid: Grid, run: Run) -> tuple[Labelled, float]:
+def search_tightened(branching: Branching, best: Labelled, grid: Grid, run: ExactRun) -> tuple[Labelled, float]:
     """Minimise, from a labelling ``best`` on; ``run.status`` tells whether the bound returned meets the labelling.
 
     Parameters
@@ -78,7 +78,7 @@ def search_tightened(branching: Branching, best: Labelled, grid: Grid, run: Run)
         A labelling to begin with.
     grid : Grid
         What its values can be.
-    run : Run
+    run : ExactRun
         Limits and settings.
 
     Returns
@@ -86,7 +86,7 @@ def search_tightened(branching: Branching, best: Labelled, grid: Grid, run: Run)
     Labelled, float
         The best labelling and a bound.
     """
-    search = _Search(branching, best, grid, run)
+    search = _TightenedSearch(branching, best, grid, run)
     try:
         search.tighten()
         if search.bound < search.goal() and not run.over():
@@ -97,10 +97,10 @@ def search_tightened(branching: Branching, best: Labelled, grid: Grid, run: Run)
     return search.best, grid.raised(min(search.bound, search.best.energy - grid.tolerance))
 
 
-class _Search:
+class _TightenedSearch:
     """The state of a search: its incumbent, its bound, and the nodes of its root's model."""
 
-    def __init__(self, branching: Branching, best: Labelled, grid: Grid, run: Run) -> None:
+    def __init__(self, branching: Branching, best: Labelled, grid: Grid, run: ExactRun) -> None:
         self.branching, self.best, self.grid, self.run = branching, best, grid, run
         self.bound, self.gap = -math.inf, math.inf
 

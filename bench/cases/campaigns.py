@@ -16,7 +16,7 @@ from bench.campaign_tasks import sleep, write_queries
 from bench.registry import Record, case
 from blocklp.campaigns import Executor, InProcess, LocalExecutor, RayExecutor, Task, completed
 from blocklp.problems.verification.answers import How
-from blocklp.problems.verification.batch import Result, run_instances
+from blocklp.problems.verification.batch import InstanceResult, run_instances
 
 NODES, LOCAL = 3, 2
 """Nodes of the simulated cluster, with one processor each, and processes without it."""
@@ -48,12 +48,14 @@ class Nodes:
         self._cluster.shutdown()
 
 
-def _queries(listed: Path, executor: Executor, lose: Callable[[], None] | None) -> tuple[list[Result], list[Result], float]:
+def _queries(
+    listed: Path, executor: Executor, lose: Callable[[], None] | None
+) -> tuple[list[InstanceResult], list[InstanceResult], float]:
     """Answer queries, losing a node after a third of them; return rows as they came, those of the file, and seconds."""
-    rows: list[Result] = []
+    rows: list[InstanceResult] = []
     third = len(listed.read_text().split()) // 3
 
-    def told(row: Result) -> None:
+    def told(row: InstanceResult) -> None:
         rows.append(row)
         if lose is not None and len(rows) == third:
             threading.Thread(target=lose).start()

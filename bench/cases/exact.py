@@ -16,7 +16,7 @@ from bench.contest import Answer, Ours, judged, rival, together, write
 from bench.qpbo_data import Instance, known, read
 from bench.registry import Record, case
 from blocklp.deadline import Deadline
-from blocklp.problems.exact import Run
+from blocklp.problems.exact import ExactRun
 from blocklp.problems.mis import WeightedGraph, solve_mis_exactly
 from blocklp.problems.mrf import Mrf, solve_mrf_exactly
 from blocklp.problems.qpbo import Qubo, solve_qpbo_exactly
@@ -124,7 +124,7 @@ def compile_all() -> None:
     dense = Qubo.from_matrix(np.triu(draw.integers(-50, 51, (40, 40))))
     solve_qpbo_exactly(dense, time_limit=60)
     # From a bad labelling, so that no bound ends the search at its root.
-    search_convex(Spins.of(dense), 1.0, np.ones(dense.n, dtype=np.int8), Run(Deadline(), None))
+    search_convex(Spins.of(dense), 1.0, np.ones(dense.n, dtype=np.int8), ExactRun(Deadline(), None))
     pairs = np.argwhere(np.triu(draw.random((80, 80)) < 0.15, 1))
     graph = WeightedGraph.from_edges(np.ones(80), pairs)
     solve_mis_exactly(graph, time_limit=60)

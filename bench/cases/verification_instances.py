@@ -15,7 +15,7 @@ import blocklp as bl
 from bench.data import data
 from bench.registry import Record, case
 from blocklp.problems.verification.answers import Answer, How, Networks, answer
-from blocklp.problems.verification.batch import DECIDED, Instance, read_instances
+from blocklp.problems.verification.batch import DECIDED, BenchmarkInstance, read_instances
 
 CAP = "BLOCKLP_BENCH_TIMEOUT"
 """Seconds that cap the timeouts of the file."""
@@ -40,7 +40,7 @@ def draw(records: list[Record], figure: Figure) -> None:
     axes.legend()
 
 
-def _ask(instance: Instance, how: How) -> Answer:
+def _ask(instance: BenchmarkInstance, how: How) -> Answer:
     folder = data("verification")
     return answer(folder / instance.vnnlib, [str(folder / instance.onnx)], how, Networks(), bl.Deadline(how.timeout))
 

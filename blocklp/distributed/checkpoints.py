@@ -22,7 +22,7 @@ from blocklp.blocks.box import BOX
 from blocklp.decomposition.problem import Decomposition, Group
 from blocklp.distributed.hashing import problem_hash
 from blocklp.distributed.processes import Mesh, Processes
-from blocklp.distributed.sharding import Part
+from blocklp.distributed.sharding import InstancePart
 from blocklp.distributed.stated_parts import StatedPart
 from blocklp.engine.records import Snapshot
 from blocklp.errors import FormatError, ModelError
@@ -65,7 +65,7 @@ class Checkpoints:
         Passes between two of them, at least.
     processes : Processes
         Who takes part.
-    part : Part
+    part : InstancePart
         What this process holds.
     numbering : Numbering
         Which blocks and variables these are.
@@ -76,7 +76,7 @@ class Checkpoints:
     folder: Path
     every: int
     processes: Processes
-    part: Part
+    part: InstancePart
     numbering: Numbering
     asked: str
     saved: int = field(default=0, init=False)
@@ -86,7 +86,7 @@ class Checkpoints:
         cls,
         mesh: Mesh,
         processes: Processes,
-        part: Part,
+        part: InstancePart,
         stated: StatedPart | None,
         asked: tuple[Decomposition, object],
     ) -> Checkpoints:
@@ -98,7 +98,7 @@ class Checkpoints:
             Which says where snapshots are, and how often.
         processes : Processes
             Who takes part.
-        part : Part
+        part : InstancePart
             What this process holds.
         stated : StatedPart or None
             What it states, where no process states all.

@@ -23,7 +23,7 @@ from blocklp.kernels.backend import Backend
 
 
 @dataclass(frozen=True)
-class Part:
+class InstancePart:
     """The part of an instance that a process holds.
 
     Attributes
@@ -83,7 +83,7 @@ def sharded(
     fixed: bool,
     backend: Backend,
     common: Tensor | None = None,
-) -> Part:
+) -> InstancePart:
     """Find the part of this process.
 
     Parameters
@@ -102,7 +102,7 @@ def sharded(
 
     Returns
     -------
-    Part
+    InstancePart
         That of this process.
     """
     rank, world = processes.rank, processes.world
@@ -154,7 +154,7 @@ def sharded(
         beyond=some(problem.beyond),
         totals=totals,
     )
-    return Part(part, ranges, common, variables, owned)
+    return InstancePart(part, ranges, common, variables, owned)
 
 
 def _groups(

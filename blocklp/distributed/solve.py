@@ -21,7 +21,7 @@ from blocklp.distributed.agreed_deadline import AgreedDeadline
 from blocklp.distributed.checkpoints import Checkpoints
 from blocklp.distributed.hashing import problem_hash
 from blocklp.distributed.processes import Mesh, Processes, taking_part
-from blocklp.distributed.sharding import Part, sharded
+from blocklp.distributed.sharding import InstancePart, sharded
 from blocklp.distributed.stated_parts import StatedPart
 from blocklp.engine.limits import Limits
 from blocklp.engine.loop import run_settled
@@ -227,7 +227,7 @@ def _agreed(hooks: Hooks, processes: Processes) -> Callable[[Event], Any] | None
     return called
 
 
-def _repaired(repair: Repair, part: Part, processes: Processes) -> Repair:
+def _repaired(repair: Repair, part: InstancePart, processes: Processes) -> Repair:
     """A hook that has that of the first process repair whole points."""
 
     def called(x: Tensor, rows: Tensor) -> Tensor:
@@ -239,7 +239,7 @@ def _repaired(repair: Repair, part: Part, processes: Processes) -> Repair:
     return called
 
 
-def _points(own: Tensor, part: Part, processes: Processes) -> Tensor:
+def _points(own: Tensor, part: InstancePart, processes: Processes) -> Tensor:
     """Points of all variables that this process states: integers add up to the bits of each number."""
     x, common = own.new_zeros(1, len(part.common)), part.common
     x[:, part.variables[part.owned]] = own[:, part.owned]

@@ -14,7 +14,7 @@ from blocklp.engine.best_bound import BestBound
 from blocklp.engine.candidates import Candidates, MeanCandidates
 from blocklp.engine.limits import Limits
 from blocklp.engine.records import Repair, Results, Snapshot, Start, picked, zeros
-from blocklp.engine.schedule import Schedule
+from blocklp.engine.schedule import CheckSchedule
 from blocklp.engine.status_record import Readout, StatusRecord, status_record
 from blocklp.engine.stopping import Moment, StopRules
 from blocklp.kernels.plan import Plan
@@ -27,7 +27,7 @@ the others are then copied."""
 
 
 @dataclass(frozen=True)
-class Task:
+class ChunkTask:
     """What all chunks of a solve share.
 
     Attributes
@@ -92,7 +92,7 @@ class Chunk:
         Of the instances, in float64.
     part : slice
         Their numbers.
-    task : Task
+    task : ChunkTask
         What all chunks of a solve share.
 
     Attributes
@@ -118,14 +118,14 @@ class Chunk:
     rules: StopRules
     pending: Pending | None = None
 
-    def __init__(self, plan: Plan, part: slice, task: Task) -> None:
+    def __init__(self, plan: Plan, part: slice, task: ChunkTask) -> None:
         self.plan = self.iterated = plan
         self.part, self.results, self.limits = part, task.results, task.limits
         self.method, self.dtype = task.method, task.dtype
         self.active = Active.all_of(part, plan.problem.cost.device)
         self.candidates = self.offered(task.results, task.limits, task.repair, self.active.count)
         exact, on_device = task.dtype == torch.float64, self.active.device.type != "cpu"
-        self.schedule = Schedule(task.method, task.limits, exact, task.rounds, on_device)
+        self.schedule = CheckSchedule(task.method, task.limits, exact, task.rounds, on_device)
         self.memory: tuple[Tensor, ...] | None = None
         self.gap = torch.full((self.active.count,), torch.inf, dtype=torch.float64)
         self.at_once = task.observed or task.method.advised or not on_device

@@ -14,7 +14,7 @@ import torch
 
 from blocklp.deadline import Deadline
 from blocklp.decomposition.valid_bounds import box_minimum
-from blocklp.engine.chunk import Chunk, FrozenChunk, Task
+from blocklp.engine.chunk import Chunk, ChunkTask, FrozenChunk
 from blocklp.engine.division import chunks, in_turn, within_memory, workers
 from blocklp.engine.final_bounds import certify
 from blocklp.engine.limits import Limits
@@ -121,7 +121,7 @@ def _solve(
     on_device = device.type != "cpu"
     rounds = 1.0 if on_device else max(1.0, len(pieces) / torch.get_num_threads())
     observed = hooks.callback is not None or hooks.record is not None
-    task = Task(method, dtype, limits, hooks.repair, rounds, observed, results)
+    task = ChunkTask(method, dtype, limits, hooks.repair, rounds, observed, results)
     if on_device:
         _run_in_turn(pieces, task, start, hooks)
     else:
@@ -146,12 +146,12 @@ def _solve(
     return results
 
 
-def _chunk(plan: Plan, rows: slice, task: Task) -> Chunk:
+def _chunk(plan: Plan, rows: slice, task: ChunkTask) -> Chunk:
     """The chunk of some instances."""
     return (FrozenChunk if plan.in_place else Chunk)(plan, rows, task)
 
 
-def _run_in_turn(pieces: list[tuple[Plan, slice]], task: Task, start: Start, hooks: Hooks) -> None:
+def _run_in_turn(pieces: list[tuple[Plan, slice]], task: ChunkTask, start: Start, hooks: Hooks) -> None:
     """Iterate on chunks one after the other, each of which may fill the memory of a device.
 
     Each gets the share of the time that is left that its instances are of those left.

@@ -21,7 +21,7 @@ RARELY = 11
 """Checks at the method's cadence before they become rarer."""
 
 
-class Schedule:
+class CheckSchedule:
     """The passes of a chunk, and the next check.
 
     Parameters

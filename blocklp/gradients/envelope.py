@@ -28,7 +28,7 @@ from blocklp.results.state import State
 
 
 @dataclass(frozen=True)
-class Part:
+class LagrangianPart:
     """A part of the Lagrangian that depends on some tensors.
 
     Attributes
@@ -43,14 +43,14 @@ class Part:
     value: Callable[..., Tensor]
 
 
-def differentiable(bound: Tensor, parts: Sequence[Part]) -> Tensor:
+def differentiable(bound: Tensor, parts: Sequence[LagrangianPart]) -> Tensor:
     """A bound ``(batch,)`` whose gradients are those of the parts of a Lagrangian.
 
     Parameters
     ----------
     bound : Tensor
         ``(batch,)`` float64.
-    parts : sequence of Part
+    parts : sequence of LagrangianPart
         What may change; without any the bound is returned as it is.
 
     Returns
@@ -68,7 +68,7 @@ class _Envelope(torch.autograd.Function):
     """A number with the gradients of something else."""
 
     @staticmethod
-    def forward(ctx: Any, bound: Tensor, parts: Sequence[Part], *data: Tensor) -> Tensor:
+    def forward(ctx: Any, bound: Tensor, parts: Sequence[LagrangianPart], *data: Tensor) -> Tensor:
         ctx.parts = parts
         ctx.save_for_backward(*data)
         return bound.clone()
@@ -83,7 +83,9 @@ class _Slopes(torch.autograd.Function):
     """The gradients, which have none themselves."""
 
     @staticmethod
-    def forward(ctx: Any, parts: Sequence[Part], slope: Tensor, *data: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, parts: Sequence[LagrangianPart], slope: Tensor, *data: Tensor
+    ) -> tuple[Tensor, ...]:
         left, found = list(data), []
         for part in parts:
             own, left = left[: len(part.data)], left[len(part.data) :]
@@ -102,7 +104,7 @@ class _Slopes(torch.autograd.Function):
         )
 
 
-def of_objective(cost: Tensor, offset: Tensor, x: Tensor) -> Iterator[Part]:
+def of_objective(cost: Tensor, offset: Tensor, x: Tensor) -> Iterator[LagrangianPart]:
     """The part of costs and constants in the optimal value.
 
     Parameters
@@ -114,14 +116,14 @@ def of_objective(cost: Tensor, offset: Tensor, x: Tensor) -> Iterator[Part]:
 
     Returns
     -------
-    iterator of Part
+    iterator of LagrangianPart
         One part if something requires gradients, or none.
     """
     if cost.requires_grad or offset.requires_grad:
-        yield Part([cost, offset], lambda cost, offset: (cost * x).sum(1) + offset)
+        yield LagrangianPart([cost, offset], lambda cost, offset: (cost * x).sum(1) + offset)
 
 
-def of_bounds(lower: Tensor, upper: Tensor, state: State) -> Iterator[Part]:
+def of_bounds(lower: Tensor, upper: Tensor, state: State) -> Iterator[LagrangianPart]:
     """The part of bounds of variables, by the multipliers of their boxes.
 
     Parameters
@@ -133,15 +135,15 @@ def of_bounds(lower: Tensor, upper: Tensor, state: State) -> Iterator[Part]:
 
     Returns
     -------
-    iterator of Part
+    iterator of LagrangianPart
         One part if there are boxes, or none.
     """
     if BOX in state.duals:
         prices = state.duals[BOX][..., 0]
-        yield Part([lower, upper], partial(chosen_sides, prices))
+        yield LagrangianPart([lower, upper], partial(chosen_sides, prices))
 
 
-def of_rows(rows: Sequence[Rows], state: State) -> Iterator[Part]:
+def of_rows(rows: Sequence[Rows], state: State) -> Iterator[LagrangianPart]:
     """Sides of rows, by their prices."""
     first = 0
     for handle in rows:
@@ -149,10 +151,12 @@ def of_rows(rows: Sequence[Rows], state: State) -> Iterator[Part]:
         first += handle.count
         if handle.given is not None:
             given = [handle.given.lower, handle.given.upper]
-            yield Part(given, partial(chosen_sides, prices))
+            yield LagrangianPart(given, partial(chosen_sides, prices))
 
 
-def of_blocks(model: Statement, state: State, x: Tensor, place: slice, batch: int) -> Iterator[Part]:
+def of_blocks(
+    model: Statement, state: State, x: Tensor, place: slice, batch: int
+) -> Iterator[LagrangianPart]:
     """Data of the blocks of a model.
 
     Parameters
@@ -170,7 +174,7 @@ def of_blocks(model: Statement, state: State, x: Tensor, place: slice, batch: in
 
     Yields
     ------
-    Part
+    LagrangianPart
         One for all blocks of a name.
     """
     for blocks in model.blocks:
@@ -180,7 +184,7 @@ def of_blocks(model: Statement, state: State, x: Tensor, place: slice, batch: in
         carried, point = kind.carried(), x.cpu()[:, blocks.scope]
         others = (place.start, batch - place.stop)
         value = partial(_block_values, kind, list(carried), duals.cpu(), point, others)
-        yield Part(list(carried.values()), value)
+        yield LagrangianPart(list(carried.values()), value)
 
 
 def _block_values(

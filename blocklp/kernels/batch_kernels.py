@@ -213,7 +213,7 @@ def passes(
     rules : array
         ``(5,)`` float64: the constants of restarts (:func:`blocklp.kernels.program_kernels.decide`).
     layout : tuple of array
-        Groups and tiles of rows (:class:`blocklp.kernels.row_layout.Layout`).
+        Groups and tiles of rows (:class:`blocklp.kernels.row_layout.RowLayout`).
     by_row, by_copy : tuple of array
         The rows of the matrix, and those of its transpose, one for each copy, with the variable that it
         belongs to.

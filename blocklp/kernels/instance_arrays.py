@@ -26,7 +26,7 @@ class Arrays(NamedTuple):
     box : tuple of array
         Bounds, and the grid or zeros.
     masks : tuple of array
-        ``met``, ``private`` and ``narrow`` of :class:`blocklp.kernels.instances.Instances`.
+        ``met``, ``private`` and ``narrow`` of :class:`blocklp.kernels.instances.InstanceLoops`.
     others : tuple of array
         ``largest`` and ``rest`` of these.
     size : array

@@ -31,7 +31,7 @@ is up to date ``(batch,)`` bool."""
 
 
 @dataclass(frozen=True)
-class Instances(InstanceTables):
+class InstanceLoops(InstanceTables):
     """Loops over whole instances, and tables of these.
 
     Attributes
@@ -51,7 +51,7 @@ class Instances(InstanceTables):
     @classmethod
     def of(
         cls, problem: Decomposition, group: int, module: ModuleType, divided: tuple[int, int] | None
-    ) -> Instances:
+    ) -> InstanceLoops:
         """Lay out the tables of a problem's instances.
 
         Parameters

@@ -330,7 +330,7 @@ def bounds(
     asked : ndarray
         ``(k,)`` int64: the variables to branch on.
     layout : tuple of ndarray
-        The fields of :class:`blocklp.kernels.node_layout.Layout`.
+        The fields of :class:`blocklp.kernels.node_layout.NodeLayout`.
     out : tuple of ndarray
         Written: bounds, statuses and sweeps ``(nodes,)``; multipliers ``(nodes, copies)`` of open nodes;
         bounds with one variable more fixed at 0, at 1, and likely values ``(nodes, k)``.

@@ -28,7 +28,7 @@ WIDEST = 60
 
 
 @dataclass(frozen=True)
-class Layout:
+class NodeLayout:
     """A model for the loops; fields in the order of their arguments.
 
     Attributes
@@ -69,7 +69,7 @@ class Layout:
     table: Tensor
 
     @classmethod
-    def of(cls, problem: Decomposition) -> Layout | None:
+    def of(cls, problem: Decomposition) -> NodeLayout | None:
         """Lay out a batch of one; None if some type does not list 0/1 vertices, or there are no loops."""
         found = [_kind(group) for group in problem.groups]
         kinds = [kind for kind in found if kind is not None]

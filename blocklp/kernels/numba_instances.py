@@ -19,7 +19,7 @@ from blocklp.decomposition.problem import Decomposition
 from blocklp.decomposition.valid_bounds import CANCELLED, ROUNDED
 from blocklp.kernels.instance_tables import last_of, shared_variables
 from blocklp.kernels.instances import (
-    Instances,
+    InstanceLoops,
     checks_in_loops,
     loops_of,
     only_one,
@@ -44,7 +44,7 @@ class Loops:
         Whether checks take whole instances too.
     divided : tuple or None
         Parts in which large instances are summed, and one past the last variable that these share.
-    instances : Instances or None
+    instances : InstanceLoops or None
         The loops over whole instances, once :meth:`filled` has made their tables.
     """
 
@@ -52,7 +52,7 @@ class Loops:
     number: int | None = None
     in_place: bool = False
     divided: tuple[int, int] | None = None
-    instances: Instances | None = None
+    instances: InstanceLoops | None = None
 
     @property
     def whole(self) -> bool:
@@ -65,7 +65,7 @@ class Loops:
             return self
         module = plan.backend.loops(str(loops_of(plan.problem.groups[self.number])))
         assert module is not None
-        return replace(self, instances=Instances.of(plan.problem, self.number, module, self.divided))
+        return replace(self, instances=InstanceLoops.of(plan.problem, self.number, module, self.divided))
 
     def select(self, rows: Rows) -> Loops:
         """Loops over some instances."""
@@ -124,7 +124,7 @@ def _checked(plan: Plan, *_: Any) -> bool:
     return _whole(plan) and _of(plan).in_place
 
 
-def _instances(plan: Plan) -> Instances:
+def _instances(plan: Plan) -> InstanceLoops:
     """The loops of a plan over whole instances."""
     found = _of(plan).instances
     assert found is not None

@@ -29,7 +29,7 @@ from blocklp.decomposition.rows import CouplingRows
 from blocklp.decomposition.variable_box import VariableBox
 from blocklp.kernels.backend import AUTO, Backend
 from blocklp.kernels.operations import operation
-from blocklp.kernels.row_layout import Layout
+from blocklp.kernels.row_layout import RowLayout
 from blocklp.kernels.settings import DEFAULT, EngineSettings
 from blocklp.violation import known_empty
 
@@ -58,7 +58,7 @@ class Program:
     coupling: CouplingRows | None  # rows beside the blocks, which come after theirs, in units of their own
     nonzeros: int  # entries of all rows of an instance, those that blocks share counted for each
     kept: tuple[Tensor, ...]  # one a group: numbers of the rows among those that the type states
-    layout: Layout | None  # on a CPU, without structured scopes
+    layout: RowLayout | None  # on a CPU, without structured scopes
     backend: Backend = AUTO
     tables: dict[str, Any] = field(default_factory=dict, repr=False)  # what backends laid out, by name
 
@@ -136,7 +136,7 @@ class Program:
         if low.device.type == "cpu" and not problem.coupling.maps:
             several = max(2, min(MOST_PARTS, problem.copies // (2 * problem.coupling.variables)))
             several = several if _work(entries, row_sums, share) >= settings.divided_numbers else 1
-            layout = Layout.of(problem, kept_entries, coupling, several)
+            layout = RowLayout.of(problem, kept_entries, coupling, several)
         ends = torch.cat(lower, 1), torch.cat(upper, 1)
         pairs = zip(matrices, problem.groups, strict=True)
         nonzeros = sum(m.shape[1] * m.shape[2] * g.blocks for m, g in pairs)

@@ -328,7 +328,7 @@ def passes(
     rules, scalars
         As in :func:`decide`.
     layout : tuple
-        Groups, tiles and sparse rows of :class:`blocklp.kernels.row_layout.Layout`.
+        Groups, tiles and sparse rows of :class:`blocklp.kernels.row_layout.RowLayout`.
     places, entries : ndarray
         As in :func:`blocklp.kernels.row_kernels.activity`.
     variables : tuple of ndarray

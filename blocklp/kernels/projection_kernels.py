@@ -161,7 +161,7 @@ def extremes(begin: int, stop: int, by_row: Any, entries: Any, values: Any, leas
     begin, stop : int
         The first instance, and one past the last.
     by_row : tuple of ndarray
-        The rows as a sparse matrix (:attr:`blocklp.kernels.row_layout.Layout.by_row`).
+        The rows as a sparse matrix (:attr:`blocklp.kernels.row_layout.RowLayout.by_row`).
     entries : ndarray
         ``(batch or 1, entries)``: its numbers.
     values : ndarray

@@ -33,7 +33,7 @@ def gather(group: Any, first: int, count: int, place: Any, values: Any, near: An
     Parameters
     ----------
     group : ndarray
-        ``(7,)`` int64: a row of the groups of :class:`blocklp.kernels.row_layout.Layout`.
+        ``(7,)`` int64: a row of the groups of :class:`blocklp.kernels.row_layout.RowLayout`.
     first, count : int
         The first block of the tile, and how many blocks it has.
     place : ndarray
@@ -80,7 +80,7 @@ def row_product(
     Parameters
     ----------
     group : ndarray
-        ``(7,)`` int64: a row of the groups of :class:`blocklp.kernels.row_layout.Layout`.
+        ``(7,)`` int64: a row of the groups of :class:`blocklp.kernels.row_layout.RowLayout`.
     entries : ndarray
         ``(entries,)``: the entries of all matrices of an instance.
     r : int
@@ -88,7 +88,7 @@ def row_product(
     first, count : int
         The first block of the tile, and how many blocks it has.
     sparse : tuple of ndarray
-        Where rows beside the blocks begin, and their columns (:class:`blocklp.kernels.row_layout.Layout`).
+        Where rows beside the blocks begin, and their columns (:class:`blocklp.kernels.row_layout.RowLayout`).
     place : ndarray
         ``(copies,)`` int64: the variable of each copy.
     values : ndarray
@@ -157,7 +157,7 @@ def add_adjoint(
     Parameters
     ----------
     group : ndarray
-        ``(7,)`` int64: a row of the groups of :class:`blocklp.kernels.row_layout.Layout`.
+        ``(7,)`` int64: a row of the groups of :class:`blocklp.kernels.row_layout.RowLayout`.
     entries : ndarray
         ``(entries,)``: the entries of all matrices of an instance.
     first, count : int
@@ -165,7 +165,7 @@ def add_adjoint(
     y : ndarray
         ``(rows,)``: duals of all rows of an instance.
     sparse : tuple of ndarray
-        Where rows beside the blocks begin, and their columns (:class:`blocklp.kernels.row_layout.Layout`).
+        Where rows beside the blocks begin, and their columns (:class:`blocklp.kernels.row_layout.RowLayout`).
     place : ndarray
         ``(copies,)`` int64: the variable of each copy.
     copy : ndarray
@@ -229,7 +229,7 @@ def activity(
     begin, stop : int
         The first unit, and one past the last.
     groups, tiles, sparse : ndarray, ndarray, tuple of ndarray
-        As in :class:`blocklp.kernels.row_layout.Layout`.
+        As in :class:`blocklp.kernels.row_layout.RowLayout`.
     places : ndarray
         ``(batch or 1, copies)`` int64: the variable of each copy.
     entries : ndarray
@@ -259,7 +259,7 @@ def adjoint(begin: int, stop: int, groups: Any, tiles: Any, entries: Any, y: Any
     begin, stop : int
         The first unit, and one past the last.
     groups, tiles : ndarray
-        As in :class:`blocklp.kernels.row_layout.Layout`.
+        As in :class:`blocklp.kernels.row_layout.RowLayout`.
     entries : ndarray
         ``(batch or 1, entries)``: the entries of all matrices.
     y : ndarray

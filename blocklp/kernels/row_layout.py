@@ -14,7 +14,7 @@ from blocklp.kernels.compiled import TILE
 
 
 @dataclass(frozen=True)
-class Layout:
+class RowLayout:
     """The order in which blocks are taken on a CPU, and where compiled loops find things.
 
     Attributes
@@ -50,7 +50,7 @@ class Layout:
         matrices: tuple[Tensor, ...],
         coupling: CouplingRows | None,
         parts: int,
-    ) -> Layout:
+    ) -> RowLayout:
         """Lay the matrices of all groups out, and the rows beside them.
 
         Parameters
@@ -66,7 +66,7 @@ class Layout:
 
         Returns
         -------
-        Layout
+        RowLayout
             Tables of groups ``(groups, 7)`` and of tiles ``(tiles, 3)`` int64, and the rows
             beside.
         """

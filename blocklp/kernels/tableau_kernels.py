@@ -218,7 +218,7 @@ def vertices(
         ``(4,)`` float64: as in :func:`pivoted_to_end`, pivots over the number of rows and one more, and
         violations over the largest side of a row.
     layout : tuple of ndarray
-        Groups and sparse rows of :class:`blocklp.kernels.row_layout.Layout`.
+        Groups and sparse rows of :class:`blocklp.kernels.row_layout.RowLayout`.
     places, entries : ndarray
         ``(batch or 1, copies)`` and ``(batch or 1, entries)``.
     variables : tuple of ndarray

@@ -52,7 +52,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Term:
+class TritonTerm:
     """An expression: its text, its kind, its value where that is known, and whether it has lanes."""
 
     code: str
@@ -61,10 +61,10 @@ class Term:
     lanes: bool = True
 
 
-def known(value: bool | int | float) -> Term:
+def known(value: bool | int | float) -> TritonTerm:
     """A value that is known now."""
     kind = TRUTH if isinstance(value, bool) else WHOLE if isinstance(value, int) else REAL
-    return Term(repr(value), kind, value, lanes=False)
+    return TritonTerm(repr(value), kind, value, lanes=False)
 
 
 def refuse(node: ast.AST) -> NoReturn:
@@ -107,7 +107,7 @@ class Expressions:
         self.depth, self.count = 0, 0
         self.numbers: list[float] = []  # real numbers that the function names
         self.loaded: dict[str, str] = {}  # entries of block data, read once
-        self.bound: dict[str, Term] = {"step": Term("v_step", REAL)}
+        self.bound: dict[str, TritonTerm] = {"step": TritonTerm("v_step", REAL)}
         self.defined: set[str] = set()
         self.within: dict[str, tuple[int, int]] = {}  # least and largest number of a loop's turn
 
@@ -125,13 +125,13 @@ class Expressions:
         """A name for what is read twice."""
         return code if code.isidentifier() else self.temporary(code)
 
-    def kept(self, term: Term) -> Term:
+    def kept(self, term: TritonTerm) -> TritonTerm:
         """A term whose variables may change before it is used."""
-        return (
-            term if term.value is not None else Term(self.temporary(term.code), term.kind, lanes=term.lanes)
-        )
+        if term.value is not None:
+            return term
+        return TritonTerm(self.temporary(term.code), term.kind, lanes=term.lanes)
 
-    def text(self, kind: str, term: Term) -> str:
+    def text(self, kind: str, term: TritonTerm) -> str:
         """The text of a term as one of another kind."""
         if kind == REAL and term.value is not None:
             value = float(term.value)
@@ -148,7 +148,7 @@ class Expressions:
         code = f"({term.code})" if term.lanes else f"tl.where(mine, {term.code}, {term.code})"
         return f"{code}.to({'KIND' if kind == REAL else 'tl.int64'})"
 
-    def index(self, node: ast.expr, shape: tuple[int, ...], mask: str | None) -> Term:
+    def index(self, node: ast.expr, shape: tuple[int, ...], mask: str | None) -> TritonTerm:
         """The place of an entry in an array of a shape.
 
         Parameters
@@ -159,7 +159,7 @@ class Expressions:
         places = node.elts if isinstance(node, ast.Tuple) else [node]
         if len(places) != len(shape):
             refuse(node)
-        found: Term | None = None
+        found: TritonTerm | None = None
         for place, size in zip(places, shape, strict=True):
             term = self.term(place, mask)
             if term.kind == REAL:
@@ -176,17 +176,18 @@ class Expressions:
             elif found.value is not None and term.value is not None:
                 found = known(int(found.value) * size + int(term.value))
             else:
-                found = Term(f"({found.code} * {size} + {term.code})", WHOLE, lanes=found.lanes or term.lanes)
+                code = f"({found.code} * {size} + {term.code})"
+                found = TritonTerm(code, WHOLE, lanes=found.lanes or term.lanes)
         assert found is not None
         return found
 
-    def _inside(self, term: Term, size: int) -> Term:
+    def _inside(self, term: TritonTerm, size: int) -> TritonTerm:
         """A place within an array, below zero from the end; lanes may read what they do not use."""
         at = self.temporary(term.code)
         code = f"tl.minimum(tl.maximum(tl.where({at} < 0, {at} + {size}, {at}), 0), {size - 1})"
-        return Term(code, WHOLE, lanes=term.lanes)
+        return TritonTerm(code, WHOLE, lanes=term.lanes)
 
-    def term(self, node: ast.expr, mask: str | None) -> Term:
+    def term(self, node: ast.expr, mask: str | None) -> TritonTerm:
         """Translate an expression, which only the lanes of the mask ask for."""
         if isinstance(node, ast.Constant):
             return known(node.value) if isinstance(node.value, bool | int | float) else refuse(node)
@@ -213,24 +214,24 @@ class Expressions:
             return self._where(test, self.term(node.body, mask), self.term(node.orelse, mask))
         return refuse(node)
 
-    def _where(self, test: Term, one: Term, other: Term) -> Term:
+    def _where(self, test: TritonTerm, one: TritonTerm, other: TritonTerm) -> TritonTerm:
         """One of two terms."""
         kind = max(one.kind, other.kind, key=ORDER.__getitem__)
         code = f"tl.where({self.text(TRUTH, test)}, {self.text(kind, one)}, {self.text(kind, other)})"
-        return Term(code, kind, lanes=test.lanes or one.lanes or other.lanes)
+        return TritonTerm(code, kind, lanes=test.lanes or one.lanes or other.lanes)
 
-    def _read(self, node: ast.Name) -> Term:
+    def _read(self, node: ast.Name) -> TritonTerm:
         """A variable, a number of the block data, or a number that is known."""
         if node.id in self.bound:
             return self.bound[node.id]
         if node.id in self.data and not self.data[node.id].shape:
-            return Term(f"data_{node.id}", self.data[node.id].kind)
+            return TritonTerm(f"data_{node.id}", self.data[node.id].kind)
         kind = self.kinds.get(f"v_{node.id}")
         if kind is None or f"v_{node.id}" not in self.defined:
             refuse(node)
-        return Term(f"v_{node.id}", kind)
+        return TritonTerm(f"v_{node.id}", kind)
 
-    def _entry(self, node: ast.Subscript, mask: str | None) -> Term:
+    def _entry(self, node: ast.Subscript, mask: str | None) -> TritonTerm:
         """An entry of an array, or of its shape."""
         whose = node.value
         if (
@@ -247,8 +248,8 @@ class Expressions:
             if self.unrolled and at.value is not None:
                 entry = f"data_{whose.id}_{at.value}"
                 self.loaded[entry] = load(f"{name} + {at.value}", own.kind, "mine")
-                return Term(entry, own.kind)
-            return Term(load(f"{name} + {at.code}", own.kind, mask or "mine"), own.kind)
+                return TritonTerm(entry, own.kind)
+            return TritonTerm(load(f"{name} + {at.code}", own.kind, mask or "mine"), own.kind)
         if whose.id not in ARRAYS or isinstance(node.slice, ast.Slice):
             refuse(node)
         at = self.index(node.slice, (self.dim,), mask)
@@ -258,13 +259,13 @@ class Expressions:
         if not self.unrolled:
             within = "" if all(there) else f" & ({at.code} {'>=' if there[-1] else '<'} {self.coupled})"
             place = f"{whose.id} + {at.code} * stride"
-            return Term(f"tl.load({place}, mask={mask or 'mine'}{within}, other=0.0).to(KIND)", REAL)
+            return TritonTerm(f"tl.load({place}, mask={mask or 'mine'}{within}, other=0.0).to(KIND)", REAL)
         if at.value is None:
             raise TooLong(ast.unparse(node))
         name = f"{whose.id}_{at.value}"
         if whose.id == "point" and name not in self.defined:
             refuse(node)
-        return Term(name, REAL)
+        return TritonTerm(name, REAL)
 
     def _shape(self, node: ast.expr) -> tuple[int, ...]:
         """The shape of an array."""
@@ -274,7 +275,7 @@ class Expressions:
             return self.data[node.id].shape
         return refuse(node)
 
-    def _call(self, node: ast.Call, mask: str | None) -> Term:
+    def _call(self, node: ast.Call, mask: str | None) -> TritonTerm:
         """A function of numbers, or the length of an array."""
         if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
             refuse(node)
@@ -296,17 +297,17 @@ class Expressions:
             if terms[0].value is not None:
                 value = terms[0].value
                 return known(float(value) if kind == REAL else bool(value) if kind == TRUTH else int(value))
-            return Term(self.text(kind, terms[0]), kind, lanes=terms[0].lanes)
+            return TritonTerm(self.text(kind, terms[0]), kind, lanes=terms[0].lanes)
         if name in ("np.where", "numpy.where") and len(terms) == 3:
             return self._where(*terms)
         if last not in FUNCTIONS or len(terms) != (2 if last in BOTH else 1):
             refuse(node)
         if last == "abs" and terms[0].kind == WHOLE and terms[0].value is None:
-            return Term(f"tl.abs({terms[0].code})", WHOLE, lanes=terms[0].lanes)
+            return TritonTerm(f"tl.abs({terms[0].code})", WHOLE, lanes=terms[0].lanes)
         code = FUNCTIONS[last](*(self.text(REAL, t) for t in terms))
-        return Term(code, TRUTH if last in PREDICATES else REAL, lanes=any(t.lanes for t in terms))
+        return TritonTerm(code, TRUTH if last in PREDICATES else REAL, lanes=any(t.lanes for t in terms))
 
-    def _extreme(self, name: str, a: Term, b: Term) -> Term:
+    def _extreme(self, name: str, a: TritonTerm, b: TritonTerm) -> TritonTerm:
         """The smaller or the larger of two numbers; the first one on a tie, as Python has it."""
         if a.value is not None and b.value is not None:
             return known(min(a.value, b.value) if name == "min" else max(a.value, b.value))
@@ -315,23 +316,23 @@ class Expressions:
         sign = "<" if name == "min" else ">"
         if not a.lanes and not b.lanes:
             one = f"tl.where(mine, {one}, {one})"
-        return Term(f"tl.where({other} {sign} {one}, {other}, {one})", kind)
+        return TritonTerm(f"tl.where({other} {sign} {one}, {other}, {one})", kind)
 
-    def _unary(self, node: ast.UnaryOp, term: Term) -> Term:
+    def _unary(self, node: ast.UnaryOp, term: TritonTerm) -> TritonTerm:
         """A sign, or the contrary."""
         if isinstance(node.op, ast.Not):
             if term.value is not None:
                 return known(not term.value)
-            return Term(f"(~({self.text(TRUTH, term)}))", TRUTH, lanes=term.lanes)
+            return TritonTerm(f"(~({self.text(TRUTH, term)}))", TRUTH, lanes=term.lanes)
         if not isinstance(node.op, ast.USub | ast.UAdd):
             refuse(node)
         if term.value is not None:
             return known(-term.value if isinstance(node.op, ast.USub) else +term.value)
         kind = max(term.kind, WHOLE, key=ORDER.__getitem__)
         code = self.text(kind, term)
-        return Term(f"(-{code})" if isinstance(node.op, ast.USub) else code, kind, lanes=term.lanes)
+        return TritonTerm(f"(-{code})" if isinstance(node.op, ast.USub) else code, kind, lanes=term.lanes)
 
-    def _binary(self, node: ast.BinOp, a: Term, b: Term) -> Term:
+    def _binary(self, node: ast.BinOp, a: TritonTerm, b: TritonTerm) -> TritonTerm:
         """Arithmetic; whole numbers are divided where they are known, and powers have known exponents."""
         if a.value is not None and b.value is not None:
             _, apply = OPERATORS.get(type(node.op)) or refuse(node)
@@ -342,12 +343,12 @@ class Expressions:
         lanes, op = a.lanes or b.lanes, node.op
         sign, _ = OPERATORS.get(type(op)) or refuse(node)
         if isinstance(op, ast.BitAnd | ast.BitOr | ast.BitXor) and a.kind == b.kind == TRUTH:
-            return Term(f"({self.text(TRUTH, a)} {sign} {self.text(TRUTH, b)})", TRUTH, lanes=lanes)
+            return TritonTerm(f"({self.text(TRUTH, a)} {sign} {self.text(TRUTH, b)})", TRUTH, lanes=lanes)
         if isinstance(op, ast.Div):
-            return Term(f"divided({self.text(REAL, a)}, {self.text(REAL, b)})", REAL, lanes=lanes)
+            return TritonTerm(f"divided({self.text(REAL, a)}, {self.text(REAL, b)})", REAL, lanes=lanes)
         if isinstance(op, ast.Pow) and b.value in (2, 3, 0.5):
-            base = self.kept(Term(self.text(REAL, a), REAL, lanes=a.lanes)).code
-            return Term(
+            base = self.kept(TritonTerm(self.text(REAL, a), REAL, lanes=a.lanes)).code
+            return TritonTerm(
                 f"root({base})" if b.value == 0.5 else f"({' * '.join([base] * int(b.value))})",
                 REAL,
                 lanes=lanes,
@@ -355,9 +356,9 @@ class Expressions:
         if not isinstance(op, ast.Add | ast.Sub | ast.Mult):
             refuse(node)
         kind = max(a.kind, b.kind, WHOLE, key=ORDER.__getitem__)
-        return Term(f"({self.text(kind, a)} {sign} {self.text(kind, b)})", kind, lanes=lanes)
+        return TritonTerm(f"({self.text(kind, a)} {sign} {self.text(kind, b)})", kind, lanes=lanes)
 
-    def _both(self, node: ast.BoolOp, terms: list[Term]) -> Term:
+    def _both(self, node: ast.BoolOp, terms: list[TritonTerm]) -> TritonTerm:
         """``and`` and ``or``, of masks as a rule; else the operand that Python returns."""
         every, found = isinstance(node.op, ast.And), terms[-1]
         for term in reversed(terms[:-1]):
@@ -368,12 +369,12 @@ class Expressions:
                     found = term if bool(found.value) is every else found
                 else:
                     code = f"({term.code} {'&' if every else '|'} {found.code})"
-                    found = Term(code, TRUTH, lanes=term.lanes or found.lanes)
+                    found = TritonTerm(code, TRUTH, lanes=term.lanes or found.lanes)
             else:
                 found = self._where(term, found, term) if every else self._where(term, term, found)
         return found
 
-    def _compared(self, node: ast.Compare, mask: str | None) -> Term:
+    def _compared(self, node: ast.Compare, mask: str | None) -> TritonTerm:
         """A chain of comparisons."""
         if isinstance(node.ops[0], ast.Is | ast.IsNot):
             return self._none(node)
@@ -390,10 +391,10 @@ class Expressions:
             left, right = self.text(kind, a), self.text(kind, b)
             if not a.lanes and not b.lanes:  # a mask has lanes
                 left = f"tl.where(mine, {left}, {left})"
-            links.append(Term(f"({left} {sign} {right})", TRUTH))
+            links.append(TritonTerm(f"({left} {sign} {right})", TRUTH))
         return links[0] if len(links) == 1 else self._both(ast.BoolOp(ast.And(), []), links)
 
-    def _none(self, node: ast.Compare) -> Term:
+    def _none(self, node: ast.Compare) -> TritonTerm:
         """Whether block data are None: none of those that are left."""
         whose, other = node.left, node.comparators[0]
         if not isinstance(whose, ast.Name) or whose.id not in self.data or ast.unparse(other) != "None":

@@ -14,7 +14,7 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from blocklp.kernels.triton_expressions import Expressions, Term, TooLong, known, load, number, refuse
+from blocklp.kernels.triton_expressions import Expressions, TooLong, TritonTerm, known, load, number, refuse
 from blocklp.kernels.triton_symbols import ARRAYS, ORDER, REAL, TRUTH, WHOLE
 
 LONGEST = 400
@@ -154,7 +154,7 @@ class Translation(Expressions):
         for own, term in zip(target.elts, found, strict=True):
             self._set(own, term, mask)
 
-    def _set(self, target: ast.expr, term: Term, mask: str | None) -> None:
+    def _set(self, target: ast.expr, term: TritonTerm, mask: str | None) -> None:
         """Assign to one name or coordinate."""
         if isinstance(target, ast.Name):
             taken = target.id in self.bound and target.id not in self.once
@@ -189,7 +189,7 @@ class Translation(Expressions):
         else:
             self._name(f"point_{at.value}", term, mask)
 
-    def _name(self, name: str, term: Term, mask: str | None) -> None:
+    def _name(self, name: str, term: TritonTerm, mask: str | None) -> None:
         """Assign to a variable, all lanes or those of a mask."""
         kind = max(term.kind, self.kinds.get(name, TRUTH), key=ORDER.__getitem__)
         self.kinds[name] = kind
@@ -264,7 +264,9 @@ class Translation(Expressions):
         if exits:
             self.loops.pop()
 
-    def _counted(self, node: ast.For, ends: tuple[Term, Term, Term], mask: str | None) -> None:
+    def _counted(
+        self, node: ast.For, ends: tuple[TritonTerm, TritonTerm, TritonTerm], mask: str | None
+    ) -> None:
         """A loop that stays one."""
         assert isinstance(node.target, ast.Name)
         first, stop, step = ends
@@ -272,7 +274,7 @@ class Translation(Expressions):
         self.count += 1
         name = f"i_{self.count}"
         counted = None not in (first.value, stop.value) and not exits
-        self.bound[node.target.id] = Term(name, WHOLE, lanes=not counted)
+        self.bound[node.target.id] = TritonTerm(name, WHOLE, lanes=not counted)
         if counted:
             turns = range(int(first.value or 0), int(stop.value or 0), int(step.value or 1))
             self.within[name] = (min(turns, default=0), max(turns, default=0))

@@ -360,7 +360,7 @@ class BatchStatement(Sequence[Statement]):
         ask(kind.with_data(**own).to(torch.float64, torch.device("cpu")), 1, few, dim)
 
 
-class Instance(Sequence[Statement]):
+class InstanceModel(Sequence[Statement]):
     """The model of one instance of a batch, made when it is asked for."""
 
     def __init__(self, batch: BatchStatement, number: int) -> None:

@@ -14,7 +14,7 @@ from blocklp.blocks.type_difference import difference
 from blocklp.deadline import Deadline
 from blocklp.decomposition.problem import Decomposition
 from blocklp.errors import InstanceError, ModelError
-from blocklp.language.batch_statement import BatchStatement, Instance
+from blocklp.language.batch_statement import BatchStatement, InstanceModel
 from blocklp.language.expression import Values
 from blocklp.language.handles import ROWS, Blocks, Rows, name_of_size
 from blocklp.language.instances import BUILDING, Instances
@@ -296,7 +296,7 @@ class BatchModels:
 
     def part(self, instance: int) -> tuple[Sequence[Statement], int]:
         """A sequence of the model of an instance alone, and how many variables it has."""
-        return Instance(self.stated, instance), self.stated.size_of(instance)
+        return InstanceModel(self.stated, instance), self.stated.size_of(instance)
 
     def counts(self, instance: int) -> dict[str, tuple[str, int]]:
         """Blocks of an instance by names of groups: the same names, and numbers."""

@@ -20,7 +20,7 @@ ENVELOPES = "lower", "upper", "average"
 PROJECTIONS = "none", "norm", "standard"
 
 
-class Solves(Protocol):
+class SolvableModel(Protocol):
     """The model as modes see it (:class:`blocklp.learning.structure.Structure`)."""
 
     def costs(self, values: Tensor) -> Tensor:
@@ -70,13 +70,13 @@ class Mode(Protocol):
     """One mode, with its settings."""
 
     def forward(
-        self, model: Solves, values: Tensor, centre: Tensor, rows: Tensor | None
+        self, model: SolvableModel, values: Tensor, centre: Tensor, rows: Tensor | None
     ) -> tuple[Tensor, Any]:
         """Points, and the record for :meth:`backward`.
 
         Parameters
         ----------
-        model : Solves
+        model : SolvableModel
             The model.
         values, centre : Tensor
             Values of the parameter ``(batch, entries)``, and the centre of a proximal term
@@ -92,12 +92,12 @@ class Mode(Protocol):
             For :meth:`backward`.
         """
 
-    def backward(self, model: Solves, record: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+    def backward(self, model: SolvableModel, record: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         """Gradients in the values and in the centre, from that in the points.
 
         Parameters
         ----------
-        model : Solves
+        model : SolvableModel
             The model.
         record : object
             Of :meth:`forward`.
@@ -136,7 +136,7 @@ class Prox:
         real(self.rho, "rho")
 
     def forward(
-        self, model: Solves, values: Tensor, centre: Tensor, rows: Tensor | None
+        self, model: SolvableModel, values: Tensor, centre: Tensor, rows: Tensor | None
     ) -> tuple[Tensor, Any]:
         """The nearest point to the centre less the costs over the weight.
 
@@ -148,7 +148,7 @@ class Prox:
         found = model.nearest(centre - model.costs(values) / self.rho, rows, self.name)
         return found.x, found.faces
 
-    def backward(self, model: Solves, record: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+    def backward(self, model: SolvableModel, record: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         """The gradient along the face.
 
         Parameters
@@ -199,7 +199,7 @@ class Lpgd:
             )
 
     def forward(
-        self, model: Solves, values: Tensor, centre: Tensor, rows: Tensor | None
+        self, model: SolvableModel, values: Tensor, centre: Tensor, rows: Tensor | None
     ) -> tuple[Tensor, Any]:
         """The minimiser.
 
@@ -212,7 +212,7 @@ class Lpgd:
         x = model.minimise(cost, rows, self.name)
         return x, (cost, x, rows)
 
-    def backward(self, model: Solves, record: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+    def backward(self, model: SolvableModel, record: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         """Differences to minimisers of perturbed costs, which start from those of the last epoch.
 
         Parameters
@@ -279,7 +279,7 @@ class Perturbed:
         return torch.cat([drawn, -drawn]) if self.antithetic else drawn
 
     def forward(
-        self, model: Solves, values: Tensor, centre: Tensor, rows: Tensor | None
+        self, model: SolvableModel, values: Tensor, centre: Tensor, rows: Tensor | None
     ) -> tuple[Tensor, Any]:
         """The mean of the samples' minimisers, all of them found in one call.
 
@@ -296,7 +296,7 @@ class Perturbed:
         x = model.minimise(moved, each, self.name).view(self.samples, len(values), moved.shape[1])
         return x.mean(0), (noise, x)
 
-    def backward(self, model: Solves, record: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+    def backward(self, model: SolvableModel, record: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         """The estimate of the Jacobian, transposed, times the gradient.
 
         Parameters
@@ -333,7 +333,7 @@ class Identity:
             raise OptionError(f"projection is {shown(self.projection)}; give one of {known}")
 
     def forward(
-        self, model: Solves, values: Tensor, centre: Tensor, rows: Tensor | None
+        self, model: SolvableModel, values: Tensor, centre: Tensor, rows: Tensor | None
     ) -> tuple[Tensor, Any]:
         """The minimiser.
 
@@ -344,7 +344,7 @@ class Identity:
         """
         return model.minimise(model.costs(values), rows, self.name), values
 
-    def backward(self, model: Solves, record: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+    def backward(self, model: SolvableModel, record: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         """Pass the gradient on with the other sign, through the projection of the costs.
 
         Parameters

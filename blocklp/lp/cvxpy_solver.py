@@ -24,7 +24,7 @@ LIMITS = (Status.TIME_LIMIT, Status.PASS_LIMIT, Status.INTERRUPTED)
 """Statuses that are CVXPY's ``user_limit`` where there is a point; others are ``optimal_inaccurate``."""
 
 
-class LinearProgramSolver(ConicSolver):
+class CvxpyLinearProgramSolver(ConicSolver):
     """A solver of linear programs for CVXPY.
 
     Bounds of variables come as rows: those that CVXPY 1.9 infers for variables of its own are wrong where 0
@@ -36,7 +36,7 @@ class LinearProgramSolver(ConicSolver):
 
     def __eq__(self, other: object) -> bool:
         """All objects are equal, so that CVXPY keeps compiled problem and last answer between solves."""
-        return isinstance(other, LinearProgramSolver)
+        return isinstance(other, CvxpyLinearProgramSolver)
 
     def __hash__(self) -> int:
         """The hash of the name, as all objects are equal."""

@@ -20,10 +20,10 @@ def CVXPY() -> Any:
         If cvxpy is not installed.
     """
     try:
-        from blocklp.lp.cvxpy_solver import LinearProgramSolver
+        from blocklp.lp.cvxpy_solver import CvxpyLinearProgramSolver
     except ImportError as error:
         raise MissingDependencyError(f"blocklp.CVXPY needs the package cvxpy: {install('cvxpy')}") from error
-    return LinearProgramSolver()
+    return CvxpyLinearProgramSolver()
 
 
 def PuLP(time_limit: float | None = None, **options: Any) -> Any:
@@ -47,7 +47,7 @@ def PuLP(time_limit: float | None = None, **options: Any) -> Any:
         If there is no such option.
     """
     try:
-        from blocklp.lp.pulp_solver import LinearProgramSolver
+        from blocklp.lp.pulp_solver import PulpLinearProgramSolver
     except ImportError as error:
         raise MissingDependencyError(f"blocklp.PuLP needs the package pulp: {install('pulp')}") from error
-    return LinearProgramSolver(time_limit, **options)
+    return PulpLinearProgramSolver(time_limit, **options)

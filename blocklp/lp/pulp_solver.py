@@ -26,7 +26,7 @@ STATUSES = {
 }
 
 
-class LinearProgramSolver(pulp.LpSolver):  # type: ignore[misc]
+class PulpLinearProgramSolver(pulp.LpSolver):  # type: ignore[misc]
     """A solver of linear programs for PuLP; parameters are those of :func:`blocklp.PuLP`."""
 
     name = "BLOCKLP"

@@ -27,7 +27,7 @@ SLOTS = 6
 """Atoms kept for a block without a vertex table."""
 
 
-class Answer(NamedTuple):
+class OracleAnswer(NamedTuple):
     """The result of one oracle call for a group."""
 
     atoms: Atoms
@@ -52,7 +52,7 @@ class VertexTable:
         coupled = table * group.coupled.to(like)
         return cls(table, coupled @ coupled.T)
 
-    def answer(self, group: Group, duals: Tensor, weights: Tensor, earlier: Tensor) -> Answer:
+    def answer(self, group: Group, duals: Tensor, weights: Tensor, earlier: Tensor) -> OracleAnswer:
         """Evaluate all vertices; the atoms stay as they are.
 
         Parameters
@@ -66,12 +66,14 @@ class VertexTable:
 
         Returns
         -------
-        Answer
+        OracleAnswer
             All vertices, the weights given, and costs ``(batch, atoms, blocks)``.
         """
         values = self.values(group, duals)
         best = values.amin(1)
-        return Answer(self, weights, earlier, values, best if group.valid is None else best * group.valid)
+        return OracleAnswer(
+            self, weights, earlier, values, best if group.valid is None else best * group.valid
+        )
 
     def values(self, group: Group, duals: Tensor) -> Tensor:
         """Cost of every atom: ``(batch, atoms, blocks)``."""
@@ -111,7 +113,7 @@ class PartVertices:
         curvature = group.type.curvature(group.coupled.to(like)).repeat(1, group.blocks)[:, None]
         return cls(group.type, group.blocks, vertices, curvature)
 
-    def answer(self, group: Group, duals: Tensor, weights: Tensor, earlier: Tensor) -> Answer:
+    def answer(self, group: Group, duals: Tensor, weights: Tensor, earlier: Tensor) -> OracleAnswer:
         """Evaluate all vertices of every part; the atoms stay as they are.
 
         Parameters
@@ -125,13 +127,13 @@ class PartVertices:
 
         Returns
         -------
-        Answer
+        OracleAnswer
             All vertices, the weights given, and costs ``(batch, atoms, blocks)``.
         """
         values = self.values(group, duals)
         best = values.amin(1)
         best = best if group.valid is None else best * _by_part(group.valid, best)
-        return Answer(self, weights, earlier, values, best)
+        return OracleAnswer(self, weights, earlier, values, best)
 
     def values(self, group: Group, duals: Tensor) -> Tensor:
         """Cost of every atom: ``(batch, atoms, blocks * parts)``."""
@@ -174,7 +176,7 @@ class VertexCache:
     points: Tensor  # (batch, atoms, dim, blocks)
     coupled: Tensor  # (dim, 1): 1 for coordinates that other blocks share
 
-    def answer(self, group: Group, duals: Tensor, weights: Tensor, earlier: Tensor) -> Answer:
+    def answer(self, group: Group, duals: Tensor, weights: Tensor, earlier: Tensor) -> OracleAnswer:
         """Ask the oracle and put its point in the slot of least weight, which is merged into the aggregate.
 
         Parameters
@@ -188,7 +190,7 @@ class VertexCache:
 
         Returns
         -------
-        Answer
+        OracleAnswer
             The new atoms, both weights on them, and costs ``(batch, atoms, blocks)``.
         """
         point, best = group.min_oracle(group.view(duals))
@@ -213,7 +215,7 @@ class VertexCache:
             for aggregate, w in zip(aggregates, (weights, earlier), strict=True)
         )
         found = replace(self, points=points)
-        return Answer(found, weights, earlier, found.values(group, duals), best)
+        return OracleAnswer(found, weights, earlier, found.values(group, duals), best)
 
     def values(self, group: Group, duals: Tensor) -> Tensor:
         """Cost of every atom: ``(batch, atoms, blocks)``."""

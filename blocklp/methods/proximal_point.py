@@ -68,7 +68,7 @@ def first_step(cost: Array) -> float:
 
 
 @dataclass(frozen=True)
-class _Search:
+class _StepSearch:
     """A step whose end is to be looked at.
 
     Attributes
@@ -144,7 +144,7 @@ class ProximalPoint:
         self.x = self._centre = x
         self._at_zero = x - self.sigma * self.program.cost  # what is projected at prices of zero
         self.price, self._taken = price, 0
-        self._search: _Search | None = None
+        self._search: _StepSearch | None = None
 
     def advance(self, most: int = SLOW) -> bool:
         """Make so many projections, or those to the end of a proximal step; return whether it has ended."""
@@ -174,7 +174,7 @@ class ProximalPoint:
         self.ended = not self._search.slope > 0  # only rounding is left
         return self.ended
 
-    def _begun(self, gradient: Array, free: NDArray[np.bool_], matrix: Curvature) -> _Search:
+    def _begun(self, gradient: Array, free: NDArray[np.bool_], matrix: Curvature) -> _StepSearch:
         """A step from the present prices, of which the derivative is positive but for rounding."""
         while True:
             direction = self._direction(matrix, free, self._ridge, gradient / self.sigma)
@@ -199,16 +199,16 @@ class ProximalPoint:
 
     def _at(
         self, gradient: Array, free: NDArray[np.bool_], matrix: Curvature, direction: Array, length: float
-    ) -> _Search:
+    ) -> _StepSearch:
         """The end of a step along a direction ``(rows,)``, where ``gradient`` is the present one."""
         price = self.price + length * direction
         # Prices end at zero before another side pays, and leave it as the gradient says.
         price[self._two_sided & (np.where(self.price == 0, gradient, self.price) * price < 0)] = 0.0
-        return _Search(
+        return _StepSearch(
             gradient, free, matrix, direction, length, price, float(gradient @ (price - self.price))
         )
 
-    def _shorter(self, search: _Search, found: Projection) -> _Search | None:
+    def _shorter(self, search: _StepSearch, found: Projection) -> _StepSearch | None:
         """A shorter step where the derivative at the end of one is too negative; None where it may stay."""
         step = search.price - self.price
         lower = np.where(search.price == 0, step < 0, search.price > 0)  # the side from where it comes

@@ -39,7 +39,7 @@ class Asked:
     model, value, cost : Tensor
         ``(batch,)``: squared disagreement, the dual value, and the cost of the points that the oracles were
         asked about.
-    answers : tuple of Answer
+    answers : tuple of OracleAnswer
         One a group; values are left out where loops find them again.
     """
 
@@ -47,11 +47,11 @@ class Asked:
     model: Tensor
     value: Tensor
     cost: Tensor
-    answers: tuple[atom.Answer, ...]
+    answers: tuple[atom.OracleAnswer, ...]
 
 
 @dataclass(frozen=True)
-class Query:
+class OracleQuery:
     r"""The multipliers :math:`\beta + P x / \eta` at which all oracles are asked.
 
     Attributes
@@ -110,9 +110,9 @@ def ask(
     Asked
         Answers of all oracles, and values ``(batch,)``.
     """
-    query = Query(plan.problem, points, centre, eta, torch.empty_like(points))
+    query = OracleQuery(plan.problem, points, centre, eta, torch.empty_like(points))
     found = points.new_zeros(len(points), 3)
-    answers: tuple[atom.Answer, ...] = ()
+    answers: tuple[atom.OracleAnswer, ...] = ()
     for group, a, w, e in zip(plan.problem.groups, atoms, weights, earlier, strict=True):
         answer, values = ask_group(plan, group, query, a, w, e)
         answers += (answer,)
@@ -123,8 +123,8 @@ def ask(
 
 @operation
 def ask_group(
-    plan: Plan, group: Group, query: Query, atoms: atom.Atoms, weights: Tensor, earlier: Tensor
-) -> tuple[atom.Answer, Tensor]:
+    plan: Plan, group: Group, query: OracleQuery, atoms: atom.Atoms, weights: Tensor, earlier: Tensor
+) -> tuple[atom.OracleAnswer, Tensor]:
     """Ask the oracles of one group, and write its multipliers.
 
     Parameters
@@ -133,7 +133,7 @@ def ask_group(
         The problem, and how it is executed.
     group : Group
         The group.
-    query : Query
+    query : OracleQuery
         Where it is asked; its multipliers of the group are written.
     atoms : Atoms
         Active set of the group, which may be written over.
@@ -142,7 +142,7 @@ def ask_group(
 
     Returns
     -------
-    answer, values : Answer, Tensor
+    answer, values : OracleAnswer, Tensor
         The answers; the values of the atoms may be left out where :func:`advance_group` finds them again.
         ``(batch, 3)``: squared disagreement, least cost, and cost of the points.
     """
@@ -192,7 +192,11 @@ def advance(
 
 @operation
 def advance_group(
-    plan: Plan, group: Group, answer: atom.Answer, steps: tuple[Tensor, Tensor, Tensor, int], points: Tensor
+    plan: Plan,
+    group: Group,
+    answer: atom.OracleAnswer,
+    steps: tuple[Tensor, Tensor, Tensor, int],
+    points: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Take pairwise steps on the blocks of one group, and extrapolate.
 
@@ -202,7 +206,7 @@ def advance_group(
         The problem, and how it is executed.
     group : Group
         The group.
-    answer : Answer
+    answer : OracleAnswer
         Answers of its oracles, whose weights may be written over.
     steps : tuple
         Multipliers ``(batch, copies)``, proximal weights and factors of extrapolation ``(batch,)``, and how
@@ -269,14 +273,14 @@ def fused_loops(plan: Plan) -> ModuleType | None:
     return plan.backend.loops(FUSED)
 
 
-def _asked_in_loops(plan: Plan, group: Group, query: Query, atoms: atom.Atoms, *_: Tensor) -> bool:
+def _asked_in_loops(plan: Plan, group: Group, query: OracleQuery, atoms: atom.Atoms, *_: Tensor) -> bool:
     return isinstance(atoms, atom.VertexTable) and fused_loops(plan) is not None
 
 
 @implements("ask_group", "numba", _asked_in_loops)
 def _ask_group(
-    plan: Plan, group: Group, query: Query, atoms: atom.VertexTable, weights: Tensor, earlier: Tensor
-) -> tuple[atom.Answer, Tensor]:
+    plan: Plan, group: Group, query: OracleQuery, atoms: atom.VertexTable, weights: Tensor, earlier: Tensor
+) -> tuple[atom.OracleAnswer, Tensor]:
     fused, points = fused_loops(plan), query.points
     assert fused is not None
     sums = points.new_empty(len(points), tiles(group.blocks), 3)
@@ -285,16 +289,20 @@ def _ask_group(
     table = group.start, atoms.table, *_masked(group, points), valid
     fused.ask(sums.shape[0] * sums.shape[1], *state, *table, weights, query.duals, sums)
     none = points.new_empty(0)
-    return atom.Answer(atoms, weights, earlier, none, none), sums.sum(1)
+    return atom.OracleAnswer(atoms, weights, earlier, none, none), sums.sum(1)
 
 
-def _advanced_in_loops(plan: Plan, group: Group, answer: atom.Answer, *_: Any) -> bool:
+def _advanced_in_loops(plan: Plan, group: Group, answer: atom.OracleAnswer, *_: Any) -> bool:
     return isinstance(answer.atoms, atom.VertexTable) and fused_loops(plan) is not None
 
 
 @implements("advance_group", "numba", _advanced_in_loops)
 def _advance_group(
-    plan: Plan, group: Group, answer: atom.Answer, steps: tuple[Tensor, Tensor, Tensor, int], points: Tensor
+    plan: Plan,
+    group: Group,
+    answer: atom.OracleAnswer,
+    steps: tuple[Tensor, Tensor, Tensor, int],
+    points: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Points and weights are written over: fresh memory takes as long as the work."""
     assert isinstance(answer.atoms, atom.VertexTable)

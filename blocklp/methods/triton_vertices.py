@@ -18,7 +18,7 @@ from blocklp.kernels.row_tables import LANES, apart
 from blocklp.kernels.triton_launch import launch
 from blocklp.kernels.triton_rows import has_tables
 from blocklp.methods import active_set as atom
-from blocklp.methods.sweeps import Query
+from blocklp.methods.sweeps import OracleQuery
 
 ROOM, WIDEST = 2048, 256
 """Weights that a program holds, and the blocks that it takes at most."""
@@ -69,11 +69,11 @@ def _served(plan: Plan, group: Group, query: object, atoms: atom.Atoms, *_: Any)
 def _ask_group(
     plan: Plan,
     group: Group,
-    query: Query,
+    query: OracleQuery,
     atoms: atom.VertexTable | atom.VertexCache,
     weights: Tensor,
     earlier: Tensor,
-) -> tuple[atom.Answer, Tensor]:
+) -> tuple[atom.OracleAnswer, Tensor]:
     """See :func:`blocklp.methods.sweeps.ask_group`; costs of vertices are left out."""
     points, place = query.points, plan.problem.coupling.places
     batch, count, atoms = len(points), weights.shape[1], _laid_out(atoms)
@@ -101,16 +101,20 @@ def _ask_group(
         launch(kernels.vertex_renew, (batch * units,), *numbers, *kept, **constants)
     values = points.new_empty(batch, 3)
     launch(kernels.vertex_totals, (batch,), depth, partial, values, LANES=LANES)
-    return atom.Answer(atoms, weights, earlier, none, none), values
+    return atom.OracleAnswer(atoms, weights, earlier, none, none), values
 
 
-def _advanced(plan: Plan, group: Group, answer: atom.Answer, *_: Any) -> bool:
+def _advanced(plan: Plan, group: Group, answer: atom.OracleAnswer, *_: Any) -> bool:
     return has_tables(plan.problem) and isinstance(answer.atoms, atom.VertexTable | atom.VertexCache)
 
 
 @implements("advance_group", "triton", _advanced)
 def _advance_group(
-    plan: Plan, group: Group, answer: atom.Answer, steps: tuple[Tensor, Tensor, Tensor, int], points: Tensor
+    plan: Plan,
+    group: Group,
+    answer: atom.OracleAnswer,
+    steps: tuple[Tensor, Tensor, Tensor, int],
+    points: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """See :func:`blocklp.methods.sweeps.advance_group`; weights and points are written over."""
     duals, eta, momentum, repeats = steps

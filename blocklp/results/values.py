@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from blocklp.errors import ModelError, UnknownNameError
-from blocklp.language.batch_statement import BatchStatement, Instance
+from blocklp.language.batch_statement import BatchStatement, InstanceModel
 from blocklp.language.expression import Expression, View
 from blocklp.language.handles import Blocks
 from blocklp.language.ragged import RaggedVariable
@@ -28,7 +28,7 @@ class Values(Mapping[str, Tensor]):
 
     def __init__(self, x: Tensor, models: Sequence[Statement]) -> None:
         self._x, self.models = x, models
-        if not isinstance(models, BatchStatement | Instance):  # a model may get more of them
+        if not isinstance(models, BatchStatement | InstanceModel):  # a model may get more of them
             vars(self)["variables"] = dict(models[0].variables)
 
     @cached_property
@@ -39,7 +39,7 @@ class Values(Mapping[str, Tensor]):
     def __getitem__(self, key: View | RaggedVariable | str) -> Tensor:
         if isinstance(self.models, BatchStatement):
             return self.models.values(key, self._x)
-        if isinstance(self.models, Instance) and isinstance(key, str | RaggedVariable):
+        if isinstance(self.models, InstanceModel) and isinstance(key, str | RaggedVariable):
             return self.models.values(self.models.batch.known(key), self._x)
         key = key.name if isinstance(key, RaggedVariable) else key
         view = self.variables.get(key) if isinstance(key, str) else key

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from blocklp.search.best_first import SearchResult as SearchResult
     from blocklp.search.best_first import branch_and_bound as branch_and_bound
     from blocklp.search.linear_node_bounds import LinearNodeBounds as LinearNodeBounds
-    from blocklp.search.linear_node_bounds import StrongBranching as StrongBranching
+    from blocklp.search.linear_node_bounds import StrongBranchingBounds as StrongBranchingBounds
     from blocklp.search.nodes import NodeBounds as NodeBounds
     from blocklp.search.over_workers import Sharing as Sharing
     from blocklp.search.over_workers import branch_and_bound_over as branch_and_bound_over
@@ -34,7 +34,7 @@ else:
                 "SearchResult",
                 "branch_and_bound",
             ],
-            "blocklp.search.linear_node_bounds": ["LinearNodeBounds", "StrongBranching"],
+            "blocklp.search.linear_node_bounds": ["LinearNodeBounds", "StrongBranchingBounds"],
             "blocklp.search.nodes": ["NodeBounds"],
             "blocklp.search.over_workers": ["Sharing", "branch_and_bound_over"],
             "blocklp.search.parameter_ascent": ["Ascended", "Objective", "ascend"],

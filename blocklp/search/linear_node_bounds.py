@@ -60,7 +60,7 @@ class LinearNodeBounds:
 
 
 @dataclass(frozen=True)
-class StrongBranching:
+class StrongBranchingBounds:
     """Bounds of both children of every candidate of a node.
 
     Attributes

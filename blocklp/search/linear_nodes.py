@@ -44,7 +44,7 @@ from blocklp.lp.shared_basis import SharedBasis, SharedProgram, basis_by_highs, 
 from blocklp.lp.solve import checked
 from blocklp.model import Model
 from blocklp.options import numbers, of_type, per_instance, whole
-from blocklp.search.linear_node_bounds import LinearNodeBounds, StrongBranching
+from blocklp.search.linear_node_bounds import LinearNodeBounds, StrongBranchingBounds
 from blocklp.status import Status
 
 KERNELS = "blocklp.kernels.dual_simplex_kernels"
@@ -207,7 +207,7 @@ class LinearNodes:
         lower: ArrayLike | Tensor | None = None,
         upper: ArrayLike | Tensor | None = None,
         **options: Any,
-    ) -> StrongBranching:
+    ) -> StrongBranchingBounds:
         """Bound both children of every candidate of one node, in one call.
 
         Parameters
@@ -222,7 +222,7 @@ class LinearNodes:
 
         Returns
         -------
-        StrongBranching
+        StrongBranchingBounds
             The children.
 
         Raises
@@ -246,7 +246,7 @@ class LinearNodes:
         high[row, number] = torch.minimum(high[row, number], at.floor())
         low[row + k, number] = torch.maximum(low[row + k, number], at.floor() + 1)
         found = self.solve(low, high, **{"basis": parent.basis, **options})
-        return StrongBranching(number, at, found.select(row), found.select(row + k))
+        return StrongBranchingBounds(number, at, found.select(row), found.select(row + k))
 
     def tighten(
         self,

@@ -32,7 +32,7 @@ from blocklp.engine.loop import run
 from blocklp.engine.records import Results, Start
 from blocklp.errors import ModelError, ShapeError
 from blocklp.kernels import compiled
-from blocklp.kernels.node_layout import ENOUGH, KERNELS, Layout
+from blocklp.kernels.node_layout import ENOUGH, KERNELS, NodeLayout
 from blocklp.kernels.plan import Plan
 from blocklp.language.expression import View
 from blocklp.language.sense import Sense
@@ -176,7 +176,7 @@ class Nodes:
         if bool(((low > 0) | (high < 1)).any()):
             need = "name those that can with variables="
             raise ModelError(f"a variable to branch on cannot be 0 and 1 by its bounds; {need}")
-        self.layout = Layout.of(self.problem)
+        self.layout = NodeLayout.of(self.problem)
         self._weight: Tensor | None = None
 
     def __repr__(self) -> str:
@@ -232,7 +232,7 @@ class Nodes:
         # Costs and block data may have changed since the last call.
         before, self.problem = self.problem, self.solver.decomposition(deadline=deadline)
         if self.problem.groups is not before.groups:
-            self.layout = Layout.of(self.problem)
+            self.layout = NodeLayout.of(self.problem)
         fixed = self._fixings(fixings).to(device)
         count = len(fixed)
         start = self._multipliers(multipliers, count)
@@ -340,7 +340,7 @@ class Nodes:
 
     def _sweeps(
         self,
-        layout: Layout,
+        layout: NodeLayout,
         out: NodeBounds,
         rows: slice,
         given: Tensor,

@@ -123,7 +123,8 @@ def branch_and_bound_over(
     if not (min(plan.batch, plan.parts, plan.subtree, most) >= 1 and plan.memory > 0):
         raise OptionError(f"{plan}, {max_nodes=}; all must be positive")
     check_goal(tol, cutoff)
-    began, search = time.perf_counter(), _Search(executor, expand, plan, OpenNodes(cutoff, tol), deadline)
+    began = time.perf_counter()
+    search = _SharedSearch(executor, expand, plan, OpenNodes(cutoff, tol), deadline)
     nodes = search.nodes
     nodes.add(Expansion(tuple(roots)))
     event = nodes.event(0, began)
@@ -152,7 +153,7 @@ def branch_and_bound_over(
 
 
 @dataclass
-class _Search:
+class _SharedSearch:
     """Open nodes here, and those that workers have."""
 
     executor: Executor

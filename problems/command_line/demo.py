@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from blocklp.errors import install
-from blocklp.problems.command_line.report import Row, compare, show
+from blocklp.problems.command_line.report import RelaxationRow, compare, show
 from blocklp.problems.mis.instance import WeightedGraph
 from blocklp.problems.mis.relaxation import CliqueBlocks, clique_model, solve_mis
 from blocklp.problems.qpbo.instance import Qubo
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from blocklp.problems.verification import Network, Verdict
 
 
-def demo(console: Console) -> list[Row]:
+def demo(console: Console) -> list[RelaxationRow]:
     """Solve the tour's problems and explain the results on ``console``."""
     networks = {
         "karate club": nx.karate_club_graph(),
@@ -114,18 +114,18 @@ def _agreement(graph: Any, labels: list[int]) -> int:
     return sum(bool(label) == side for label, side in zip(labels, officer, strict=True))
 
 
-def _qpbo(qubos: list[Qubo], progress: Progress) -> list[Row]:
+def _qpbo(qubos: list[Qubo], progress: Progress) -> list[RelaxationRow]:
     solutions = solve_qpbo(qubos, callback=progress)
     return [
-        Row(qubo.name, qubo.n, len(qubo.edges), found, reference=compare(roof_duality_model(qubo)))
+        RelaxationRow(qubo.name, qubo.n, len(qubo.edges), found, reference=compare(roof_duality_model(qubo)))
         for qubo, found in zip(qubos, solutions, strict=True)
     ]
 
 
-def _mis(graphs: list[WeightedGraph], blocks: CliqueBlocks, progress: Progress) -> list[Row]:
+def _mis(graphs: list[WeightedGraph], blocks: CliqueBlocks, progress: Progress) -> list[RelaxationRow]:
     solutions = solve_mis(graphs, blocks, callback=progress)
     return [
-        Row(graph.name, graph.n, len(graph.edges), found, reference=compare(clique_model(graph, blocks)))
+        RelaxationRow(graph.name, graph.n, len(graph.edges), found, reference=compare(clique_model(graph, blocks)))
         for graph, found in zip(graphs, solutions, strict=True)
     ]
 

@@ -17,7 +17,7 @@ import blocklp as bl
 from blocklp.errors import OptionError
 from blocklp.options import known_device
 from blocklp.problems.command_line.process import EXIT_INTERRUPTED, EXIT_STOPPED, interruptible
-from blocklp.problems.command_line.report import ExactRow, Row, compare, exact_json, show, show_exact, to_json
+from blocklp.problems.command_line.report import ExactRow, RelaxationRow, compare, exact_json, show, show_exact, to_json
 from blocklp.problems.exact import ExactResult
 from blocklp.problems.mis import MisSolution
 from blocklp.problems.mrf import MrfSolution
@@ -100,7 +100,9 @@ def run(
         found = solve(**given, callback=callback, history=figure is not None)
     solutions = [f.relaxation for f in found]
     status = {s.status[0] for s in solutions}
-    rows = [Row(file, n, pairs, f, note, other) for (file, n, pairs, note), f, other in zip(names, found, others, strict=True)]
+    rows = [
+        RelaxationRow(file, n, pairs, f, note, other) for (file, n, pairs, note), f, other in zip(names, found, others, strict=True)
+    ]
     if output.as_json:
         typer.echo(to_json(rows, options.method))
     else:

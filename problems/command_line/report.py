@@ -40,7 +40,7 @@ def compare(model: bl.Model, solver: str = "highs") -> Reference:
 
 
 @dataclass(frozen=True)
-class Row:
+class RelaxationRow:
     """One instance and all that is known about it.
 
     Attributes
@@ -85,14 +85,14 @@ class Row:
         return int((persistency.weak >= 0).sum()), int((persistency.strong >= 0).sum())
 
 
-def show(rows: Sequence[Row], console: Console, title: str = "") -> None:
+def show(rows: Sequence[RelaxationRow], console: Console, title: str = "") -> None:
     """Print the table for people: one line an instance.
 
     A terminal that is too narrow gets fewer columns; a file or a pipe gets all of them.
 
     Parameters
     ----------
-    rows : sequence of Row
+    rows : sequence of RelaxationRow
         The instances.
     console : Console
         Where to print.
@@ -110,7 +110,7 @@ def show(rows: Sequence[Row], console: Console, title: str = "") -> None:
     print_table(whole, console)
 
 
-def _columns(rows: Sequence[Row]) -> dict[str, list[str]]:
+def _columns(rows: Sequence[RelaxationRow]) -> dict[str, list[str]]:
     """Cells by heading."""
     lps = [row.relaxation for row in rows]
     columns = {
@@ -152,19 +152,19 @@ def _table(columns: dict[str, list[str]], longest: int | None = None) -> Table:
     return result
 
 
-def _difference(row: Row) -> float:
+def _difference(row: RelaxationRow) -> float:
     """Bound minus the LP's optimum, relative to their size."""
     assert row.reference is not None
     bound, value = float(row.relaxation.bound[0]), row.reference.value
     return (bound - value) / max(1.0, abs(bound), abs(value))
 
 
-def to_json(rows: Sequence[Row], method: str) -> str:
+def to_json(rows: Sequence[RelaxationRow], method: str) -> str:
     """Return strict JSON: a list with one object an instance, where infinities and NaN are null."""
     return json.dumps([_entry(row, method) for row in rows], allow_nan=False, indent=2)
 
 
-def _entry(row: Row, method: str) -> dict[str, Any]:
+def _entry(row: RelaxationRow, method: str) -> dict[str, Any]:
     lp, (named, value, labels) = row.relaxation, row.labelling
     entry: dict[str, Any] = {
         "file": row.file,

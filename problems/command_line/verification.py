@@ -36,7 +36,7 @@ MaxBytes = Annotated[int, typer.Option(min=1, help="Most bytes of a file, decomp
 EXIT_UNKNOWN, EXIT_TIMED_OUT, EXIT_WRONG = 1, 3, 4
 
 
-class Space(StrEnum):
+class RadiusSpace(StrEnum):
     """What a radius is a distance of."""
 
     pixel = "pixel"
@@ -123,7 +123,7 @@ def verify_command(
     if instances is not None and (network or assignments or result_file):
         raise typer.BadParameter("the file names networks, and places for counterexamples", param_hint="--instances")
     deadline = until(timeout, ctx.obj)
-    output = Output(as_json, assignments, result_file, quiet)
+    output = VerdictOutput(as_json, assignments, result_file, quiet)
     with leaving("" if query is None else _unknown(query, "Interrupted.", output)):
         from blocklp.options import known_device
         from blocklp.problems.verification.answers import How
@@ -162,7 +162,7 @@ def _problem(error: Exception) -> str:
 
 
 @dataclass(frozen=True)
-class Output:
+class VerdictOutput:
     """What to print and to write."""
 
     as_json: bool
@@ -171,13 +171,13 @@ class Output:
     quiet: bool
 
 
-def _unknown(query: Path, reason: str, output: Output) -> str:
+def _unknown(query: Path, reason: str, output: VerdictOutput) -> str:
     """What is printed about a query without a verdict."""
     entry = {"status": "unknown", "query": str(query), "reason": reason}
     return (json.dumps(entry, indent=2) if output.as_json else "unknown") + "\n"
 
 
-def _without_verdict(query: Path | None, reason: str, output: Output, errors: Console) -> bool:
+def _without_verdict(query: Path | None, reason: str, output: VerdictOutput, errors: Console) -> bool:
     """Say unknown, as the standard asks, where a single query got no verdict; return whether that could be written."""
     if query is None:
         return True
@@ -195,7 +195,7 @@ def _written(write: Callable[[Path], object], place: Path, errors: Console) -> b
     return True
 
 
-def _run_query(query: Path, given: Sequence[str], how: How, deadline: Deadline, output: Output, errors: Console) -> int:
+def _run_query(query: Path, given: Sequence[str], how: How, deadline: Deadline, output: VerdictOutput, errors: Console) -> int:
     """Answer one query; return the exit code."""
     from blocklp.problems.verification.answers import Networks, Watch, answer, try_file, try_folder
 
@@ -231,17 +231,17 @@ def _run_query(query: Path, given: Sequence[str], how: How, deadline: Deadline, 
 
 
 def _run_instances(
-    instances: Path, results: Path, expected: Path | None, how: How, executor: Executor, output: Output, errors: Console
+    instances: Path, results: Path, expected: Path | None, how: How, executor: Executor, output: VerdictOutput, errors: Console
 ) -> int:
     """Answer many queries; return the worst code."""
     from blocklp.campaigns import InProcess
     from blocklp.problems.printing import json_number
     from blocklp.problems.verification.answers import Watch
-    from blocklp.problems.verification.batch import Result, read_expected, run_instances, score, show_score
+    from blocklp.problems.verification.batch import InstanceResult, read_expected, run_instances, score, show_score
 
     known = {} if expected is None else read_expected(expected, how.max_bytes)
 
-    def told(row: Result) -> None:
+    def told(row: InstanceResult) -> None:
         if not output.quiet:
             errors.print(Text(f"{row.onnx} {row.vnnlib}: {row.status}, {row.seconds:.2f} s"))
 
@@ -379,7 +379,9 @@ def bounds_command(
     row: Annotated[int, typer.Option(min=0, help="Row of a .csv file.")] = 0,
     mean: Annotated[str, typer.Option(metavar="M[,M,M]", help="What is subtracted from pixels in [0, 1].")] = "0",
     std: Annotated[str, typer.Option(metavar="S[,S,S]", help="What they are then divided by.")] = "1",
-    norm_space: Annotated[Space, typer.Option(help="What the radius is one of: pixels in [0, 1], or inputs.")] = Space.pixel,
+    norm_space: Annotated[
+        RadiusSpace, typer.Option(help="What the radius is one of: pixels in [0, 1], or inputs.")
+    ] = RadiusSpace.pixel,
     label: Annotated[int | None, typer.Option(min=0, help="Class whose margin is printed; that of the .csv row by default.")] = None,
     method: Annotated[str, typer.Option(help="How layers are bounded: interval, crown, slopes, ...")] = "slopes",
     steps: Annotated[int | None, typer.Option(min=1, help="Evaluations of every LP.")] = None,

@@ -34,7 +34,7 @@ LAST = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Tree:
+class LabelTree:
     """Clusters of labels, level by level.
 
     Two labels are as far apart as the dearest pair of the smallest cluster that holds both: never less than the pair itself.  The
@@ -68,7 +68,7 @@ class Tree:
         return Cuts(torch.cat([self.members(k) for k in range(len(self.partitions))], 1), torch.cat(self.lengths(costs)))
 
 
-def random_tree(costs: Tensor, draw: torch.Generator) -> Tree:
+def random_tree(costs: Tensor, draw: torch.Generator) -> LabelTree:
     """Draw a tree: balls around the labels in random order, of radii that halve from level to level, divide the clusters.
 
     Parameters
@@ -95,10 +95,10 @@ def random_tree(costs: Tensor, draw: torch.Generator) -> Tree:
         radius /= 2
     if not partitions or int(now.max()) < labels - 1:
         partitions.append(torch.arange(labels))
-    return Tree(torch.stack(partitions))
+    return LabelTree(torch.stack(partitions))
 
 
-def random_trees(costs: Tensor, trees: int, seed: int) -> list[Tree]:
+def random_trees(costs: Tensor, trees: int, seed: int) -> list[LabelTree]:
     """Draw eight times as many trees and keep those of least sum of distances: least mean distortion above the same costs.
 
     Parameters
@@ -163,14 +163,14 @@ def hst(
         if top_down:
             found, stopped = _descend(run, tree, costs, weight, outer, inner)
         else:
-            part = _Part(run, replace(crf, kernels=_with(crf.kernels, [tree.cuts(c).distances() for c in costs])))
+            part = _TreeRun(run, replace(crf, kernels=_with(crf.kernels, [tree.cuts(c).distances() for c in costs])))
             part.start = (-crf.unary / unit).softmax(1)
             prox_lp(part, weight=weight, outer=outer, inner=inner)
             found, stopped = part.y.argmax(1), part.stopped
         if stopped:
             return
         allowed.scatter_(1, found[:, None], True)
-    settle(_Part(run, replace(crf, unary=crf.unary + crf.per_point(crf.barrier).to(crf.unary) * ~allowed)), unit, LAST)
+    settle(_TreeRun(run, replace(crf, unary=crf.unary + crf.per_point(crf.barrier).to(crf.unary) * ~allowed)), unit, LAST)
 
 
 def compatibility(kernel: Kernel, labels: int) -> Tensor:
@@ -178,7 +178,7 @@ def compatibility(kernel: Kernel, labels: int) -> Tensor:
     return 1 - torch.eye(labels, dtype=torch.float64) if kernel.compatibility is None else kernel.compatibility.cpu()
 
 
-def _descend(run: Run, tree: Tree, costs: list[Tensor], weight: float, outer: int, inner: int) -> tuple[Tensor, bool]:
+def _descend(run: Run, tree: LabelTree, costs: list[Tensor], weight: float, outer: int, inner: int) -> tuple[Tensor, bool]:
     """From the root to the leaves: the labelling ``(points,)`` that the points come to, and whether to stop."""
     crf = run.crf
     lengths = [tree.lengths(c) for c in costs]
@@ -193,7 +193,7 @@ def _descend(run: Run, tree: Tree, costs: list[Tensor], weight: float, outer: in
         unary = torch.stack([b.values for b in best], 1) + crf.per_point(crf.barrier).to(crf.unary) * (parent != chosen[:, None])
         # Two clusters of one level are apart by both their edges; the edges above are settled.
         stars = [(c[level][:, None] + c[level]).fill_diagonal_(0) for c in lengths]
-        part = _Part(run, replace(crf, unary=unary, kernels=_with(crf.kernels, stars)), stands)
+        part = _TreeRun(run, replace(crf, unary=unary, kernels=_with(crf.kernels, stars)), stands)
         part.start = (-unary / crf.per_point(run.unit).to(unary)).softmax(1)
         prox_lp(part, weight=weight, outer=outer, inner=inner)
         if part.stopped:
@@ -207,7 +207,7 @@ def _with(kernels: tuple[Kernel, ...], costs: list[Tensor]) -> tuple[Kernel, ...
     return tuple(replace(k, compatibility=c) for k, c in zip(kernels, costs, strict=True))
 
 
-class _Part(Run):
+class _TreeRun(Run):
     """A run on another energy whose steps are steps of the true one; its bounds are of that other energy and stay here."""
 
     def __init__(self, run: Run, crf: DenseCRF, stands: Tensor | None = None) -> None:

@@ -37,7 +37,7 @@ from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.images import image_features
 from blocklp.problems.densecrf.kernel import Kernel
 from blocklp.problems.densecrf.regularized_fw import Regulariser
-from blocklp.problems.densecrf.unrolled import STEPPED, STEPS, WEIGHED, Numbers, State, frank_wolfe_step
+from blocklp.problems.densecrf.unrolled import STEPPED, STEPS, WEIGHED, State, StepNumbers, frank_wolfe_step
 
 METHODS = tuple(STEPS)
 
@@ -280,7 +280,7 @@ class DenseCRFLayer(torch.nn.Module):
         def at(values: Tensor | None) -> Tensor | None:
             return None if values is None else (values[turn] if values.dim() else values).to(crf.unary)
 
-        numbers = Numbers(
+        numbers = StepNumbers(
             turn,
             at(None if self.logit_step is None else self.logit_step.sigmoid()),
             at(None if self.log_regularisation is None else self.log_regularisation.exp()),

@@ -44,7 +44,7 @@ class Regulariser(Protocol):
 
 
 @dataclass(frozen=True)
-class Linear:
+class NoRegulariser:
     """No regulariser: vanilla Frank-Wolfe (7), whose p is a labelling and has no gradient."""
 
     def minimise(self, gradient: Tensor) -> Tensor:
@@ -148,11 +148,11 @@ def fw(run: Run, *, step: str = "line-search", size: float = 1.0, steps: int = 1
     run, step, size, steps, tolerance
         As in :func:`l2fw`.
     """
-    _frank_wolfe(run, Linear(), 0.0, step, size, steps, tolerance)
+    _frank_wolfe(run, NoRegulariser(), 0.0, step, size, steps, tolerance)
 
 
 def _frank_wolfe(
-    run: Run, regulariser: Linear | Euclidean | Entropy, weight: float, step: str, size: float, steps: int, tolerance: float
+    run: Run, regulariser: NoRegulariser | Euclidean | Entropy, weight: float, step: str, size: float, steps: int, tolerance: float
 ) -> None:
     check_positive(size=size, steps=steps)
     if step not in STEPS or (step == "constant" and size > 1) or not tolerance >= 0:

@@ -86,7 +86,7 @@ def mean_iou(found: Tensor, truth: Tensor, labels: int) -> float:
     return float((both / either)[either > 0].mean())
 
 
-class Network(torch.nn.Module):
+class PixelNetwork(torch.nn.Module):
     """Two convolutions, which see 3 x 3 pixels, and a layer or none after them."""
 
     def __init__(self) -> None:
@@ -106,12 +106,12 @@ class Network(torch.nn.Module):
             return mean_iou(self(pictures.images).argmax(1), pictures.truth, LABELS)
 
 
-def train(network: Network, known: Pictures, held_back: Pictures, epochs: int, rates: tuple[float, float]) -> list[float]:
+def train(network: PixelNetwork, known: Pictures, held_back: Pictures, epochs: int, rates: tuple[float, float]) -> list[float]:
     """Fit by cross entropy and Adam, all pictures in a batch of their own four.
 
     Parameters
     ----------
-    network : Network
+    network : PixelNetwork
         Whose parameters are changed.
     known, held_back : Pictures
         To train on, and to measure on.
@@ -150,7 +150,7 @@ def main(
     rows: dict[str, list[list[float]]] = {name: [] for name in ("no layer", *METHODS)}
     for seed in range(seeds):
         torch.manual_seed(seed)
-        network = Network()
+        network = PixelNetwork()
         train(network, known, held_back, 40, (0.01, 0.0))
         for name, runs in rows.items():
             joint = copy.deepcopy(network)

@@ -16,7 +16,7 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.engine.records import Event
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError, TimeLimitError
-from blocklp.gradients.envelope import Part, differentiable
+from blocklp.gradients.envelope import LagrangianPart, differentiable
 from blocklp.problems.densecrf.admm import admm
 from blocklp.problems.densecrf.dc_gen import dc_gen
 from blocklp.problems.densecrf.dc_neg import dc_neg
@@ -189,18 +189,18 @@ def detached(crf: DenseCRF, method: str) -> DenseCRF:
     return crf if same else replace(crf, unary=crf.unary.detach(), cliques=cliques)
 
 
-def parts_of(crf: DenseCRF, y: Tensor) -> Iterator[Part]:
+def parts_of(crf: DenseCRF, y: Tensor) -> Iterator[LagrangianPart]:
     """The parts of the LP's energy at y ``(points, labels)`` float64 that depend on what requires gradients."""
     if crf.unary.requires_grad:
-        yield Part([crf.unary], lambda unary: crf.per_image(unary.double() * y))
+        yield LagrangianPart([crf.unary], lambda unary: crf.per_image(unary.double() * y))
     for kernel in crf.kernels:
         if kernel.stated_weight is not None and kernel.stated_weight.requires_grad:
             plain = Kernel(kernel.filter, 1.0, kernel.normalise, kernel.compatibility)
             pairs = crf.per_image(y * crf.subgradient_of(plain, y, None))
-            yield Part([kernel.stated_weight], partial(torch.mul, pairs))
+            yield LagrangianPart([kernel.stated_weight], partial(torch.mul, pairs))
     if crf.cliques is not None and crf.cliques.cost.requires_grad:
         apart = replace(crf.cliques, cost=torch.ones_like(crf.cliques.cost)).relaxed(y)
-        yield Part([crf.cliques.cost], lambda cost: crf.per_clique(cost.double() * apart))
+        yield LagrangianPart([crf.cliques.cost], lambda cost: crf.per_clique(cost.double() * apart))
 
 
 def baseline(run: Run) -> Tensor:

@@ -15,12 +15,12 @@ from blocklp.problems.densecrf.admm import half_step
 from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.projected_gradient import projected
 from blocklp.problems.densecrf.proximal_gradient import Momentum, fast_step
-from blocklp.problems.densecrf.regularized_fw import Entropy, Euclidean, Linear, Regulariser, gradient
+from blocklp.problems.densecrf.regularized_fw import Entropy, Euclidean, NoRegulariser, Regulariser, gradient
 
 State = tuple[Any, ...]
 
 
-class Numbers(NamedTuple):
+class StepNumbers(NamedTuple):
     """The numbers of one step, tensors ``()`` in the precision of y."""
 
     turn: int
@@ -31,7 +31,7 @@ class Numbers(NamedTuple):
     r"""The weight :math:`\lambda` of the quadratic or entropic term."""
 
 
-Step = Callable[[DenseCRF, State, Numbers], State]
+Step = Callable[[DenseCRF, State, StepNumbers], State]
 
 
 def slope(crf: DenseCRF, y: Tensor) -> Tensor:
@@ -39,20 +39,20 @@ def slope(crf: DenseCRF, y: Tensor) -> Tensor:
     return gradient(crf, crf.unary, crf.message(y), y)
 
 
-def mean_field_step(crf: DenseCRF, state: State, numbers: Numbers) -> State:
+def mean_field_step(crf: DenseCRF, state: State, numbers: StepNumbers) -> State:
     """The marginals that fit what the others' marginals say.
 
     Parameters
     ----------
     crf, state
         As in :func:`frank_wolfe_step`.
-    numbers : Numbers
+    numbers : StepNumbers
         Those of the step, of which it needs none.
     """
     return ((-slope(crf, state[0])).softmax(1),)
 
 
-def frank_wolfe_step(crf: DenseCRF, state: State, numbers: Numbers, regulariser: Regulariser) -> State:
+def frank_wolfe_step(crf: DenseCRF, state: State, numbers: StepNumbers, regulariser: Regulariser) -> State:
     """A step of Frank-Wolfe towards what the regulariser chooses.
 
     Parameters
@@ -61,7 +61,7 @@ def frank_wolfe_step(crf: DenseCRF, state: State, numbers: Numbers, regulariser:
         The energy.
     state : tuple
         ``(y,)``.
-    numbers : Numbers
+    numbers : StepNumbers
         With a step size.
     regulariser : Regulariser
         Any.
@@ -75,55 +75,55 @@ def frank_wolfe_step(crf: DenseCRF, state: State, numbers: Numbers, regulariser:
     return (state[0].lerp(regulariser.minimise(slope(crf, state[0])), numbers.step),)
 
 
-def vanilla_step(crf: DenseCRF, state: State, numbers: Numbers) -> State:
+def vanilla_step(crf: DenseCRF, state: State, numbers: StepNumbers) -> State:
     """Frank-Wolfe (7), through whose labellings no gradient passes.
 
     Parameters
     ----------
     crf, state
         As in :func:`frank_wolfe_step`.
-    numbers : Numbers
+    numbers : StepNumbers
         With a step size.
     """
-    return frank_wolfe_step(crf, state, numbers, Linear())
+    return frank_wolfe_step(crf, state, numbers, NoRegulariser())
 
 
-def entropic_step(crf: DenseCRF, state: State, numbers: Numbers) -> State:
+def entropic_step(crf: DenseCRF, state: State, numbers: StepNumbers) -> State:
     """Frank-Wolfe with the entropy (12).
 
     Parameters
     ----------
     crf, state
         As in :func:`frank_wolfe_step`.
-    numbers : Numbers
+    numbers : StepNumbers
         With a step size and the weight of the entropy.
     """
     assert numbers.weight is not None
     return frank_wolfe_step(crf, state, numbers, Entropy(numbers.weight))
 
 
-def euclidean_step(crf: DenseCRF, state: State, numbers: Numbers) -> State:
+def euclidean_step(crf: DenseCRF, state: State, numbers: StepNumbers) -> State:
     """Frank-Wolfe with the Euclidean norm (11).
 
     Parameters
     ----------
     crf, state
         As in :func:`frank_wolfe_step`.
-    numbers : Numbers
+    numbers : StepNumbers
         With a step size and the weight of the squared norm.
     """
     assert numbers.weight is not None
     return frank_wolfe_step(crf, state, numbers, Euclidean(numbers.weight))
 
 
-def projected_step(crf: DenseCRF, state: State, numbers: Numbers) -> State:
+def projected_step(crf: DenseCRF, state: State, numbers: StepNumbers) -> State:
     r"""Projected gradients with the rate :math:`1 / \lambda`.
 
     Parameters
     ----------
     crf, state
         As in :func:`frank_wolfe_step`.
-    numbers : Numbers
+    numbers : StepNumbers
         With a step size and the weight :math:`\lambda`.
     """
     assert numbers.step is not None and numbers.weight is not None
@@ -131,7 +131,7 @@ def projected_step(crf: DenseCRF, state: State, numbers: Numbers) -> State:
     return (y.lerp(projected(y, slope(crf, y), 1 / numbers.weight), numbers.step),)
 
 
-def proximal_step(crf: DenseCRF, state: State, numbers: Numbers) -> State:
+def proximal_step(crf: DenseCRF, state: State, numbers: StepNumbers) -> State:
     r"""Fast proximal gradients with the rate :math:`1 / \lambda`.
 
     Parameters
@@ -140,7 +140,7 @@ def proximal_step(crf: DenseCRF, state: State, numbers: Numbers) -> State:
         The energy.
     state : tuple
         ``(y,)`` at first, then what the step before returned.
-    numbers : Numbers
+    numbers : StepNumbers
         With the weight :math:`\lambda`.
 
     Returns
@@ -152,7 +152,7 @@ def proximal_step(crf: DenseCRF, state: State, numbers: Numbers) -> State:
     return fast_step(crf, crf.unary, Momentum(*state), 1 / numbers.weight)
 
 
-def admm_step(crf: DenseCRF, state: State, numbers: Numbers) -> State:
+def admm_step(crf: DenseCRF, state: State, numbers: StepNumbers) -> State:
     r"""One of ADMM's two projections with the penalty :math:`\lambda`.
 
     Parameters
@@ -161,7 +161,7 @@ def admm_step(crf: DenseCRF, state: State, numbers: Numbers) -> State:
         The energy.
     state : tuple
         ``(y,)`` at first, then what the step before returned.
-    numbers : Numbers
+    numbers : StepNumbers
         With the weight :math:`\lambda`; ``turn`` says which projection it is.
 
     Returns

@@ -79,7 +79,7 @@ def read_decomposition(
     if suffix not in SUFFIXES:
         raise FormatError(f"{path}: block structures are read from .dec and .blk files of GCG, compressed or not")
     text = read_text(path, max_bytes=max_bytes, deadline=Deadline.of(time_limit))
-    read = _Reader(path, given, suffix == ".blk")
+    read = _DecompositionReader(path, given, suffix == ".blk")
     read.all(text)
     return read.structure()
 
@@ -125,7 +125,7 @@ def _written(path: str | Path, names: Sequence[str], numbers: Numbers, what: str
 
 
 @dataclass
-class _Reader:
+class _DecompositionReader:
     """What is read so far, and where in the file."""
 
     path: str | Path

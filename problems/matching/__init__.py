@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from blocklp.lazy import publish
 
 if TYPE_CHECKING:
-    from blocklp.problems.matching.instance import Budget as Budget
     from blocklp.problems.matching.instance import Matching as Matching
+    from blocklp.problems.matching.instance import SourceBudget as SourceBudget
     from blocklp.problems.matching.readers import read_matching as read_matching
     from blocklp.problems.matching.readers import write_matching as write_matching
     from blocklp.problems.matching.solve import MatchingSolution as MatchingSolution
@@ -16,7 +16,7 @@ else:
     publish(
         __name__,
         {
-            "blocklp.problems.matching.instance": ["Budget", "Matching"],
+            "blocklp.problems.matching.instance": ["SourceBudget", "Matching"],
             "blocklp.problems.matching.readers": ["read_matching", "write_matching"],
             "blocklp.problems.matching.solve": ["MatchingSolution", "matching_model", "solve_matching"],
         },

@@ -33,7 +33,7 @@ NOISE, LARGEST, SLACK = 0.5, 0.5, 1e-8
 
 
 @dataclass(frozen=True, eq=False)
-class Budget:
+class SourceBudget:
     """A further limit on what every source takes.
 
     Parameters
@@ -72,7 +72,7 @@ class Matching:
         ``(destinations,)`` or a number: the least load of a destination.
     upper : array_like
         ``(edges,)`` or a number: the most of an edge; infinite where limits alone say.
-    budgets : sequence of Budget
+    budgets : sequence of SourceBudget
         Further limits of sources.
 
     Raises
@@ -99,7 +99,7 @@ class Matching:
     use: FloatArray = field(default_factory=lambda: np.array(1.0))
     floor: FloatArray = field(default_factory=lambda: np.array(0.0))
     upper: FloatArray = field(default_factory=lambda: np.array(np.inf))
-    budgets: tuple[Budget, ...] = ()
+    budgets: tuple[SourceBudget, ...] = ()
 
     def __post_init__(self) -> None:
         value = _vector(self.value, "value", None, 1, finite=True)
@@ -147,14 +147,14 @@ class Matching:
             raise ModelError(f"edge {e} may carry any amount: use[{e}] is {self.use[e]}; give upper for it, or a positive use")
 
     @staticmethod
-    def _budget(number: int, given: Budget, edges: int, sources: int) -> Budget:
+    def _budget(number: int, given: SourceBudget, edges: int, sources: int) -> SourceBudget:
         use = _vector(given.use, f"budgets[{number}].use", 0.0, 1, finite=True)
         limit = _vector(given.limit, f"budgets[{number}].limit", 0.0)
         if len(use) != edges or (limit.ndim and len(limit) != sources):
             raise ShapeError(
                 f"budgets[{number}] has {len(use)} uses and {limit.size} limits; give {edges} and {sources}, or one limit for all"
             )
-        return Budget(use, np.broadcast_to(limit, sources))
+        return SourceBudget(use, np.broadcast_to(limit, sources))
 
     @property
     def edges(self) -> int:

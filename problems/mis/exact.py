@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 from blocklp.certify.exact_arithmetic import rounded_down
 from blocklp.deadline import Deadline
 from blocklp.errors import TimeLimitError
-from blocklp.problems.exact import DEFAULT, Callback, ExactResult, ExactSettings, Run, in_units, search_loops
+from blocklp.problems.exact import DEFAULT, Callback, ExactResult, ExactRun, ExactSettings, in_units, search_loops
 from blocklp.problems.integers import Grid, Unit, total_of
 from blocklp.problems.mis.heuristics import greedy_independent_set, swap_descent
 from blocklp.problems.mis.instance import WeightedGraph
-from blocklp.problems.mis.reductions import Kernel
+from blocklp.problems.mis.reductions import ReducedGraph
 from blocklp.problems.mis.relaxation import solve_mis
 from blocklp.problems.qpbo.elimination import WIDEST, cheapest_order, minimise_by_elimination
 from blocklp.problems.qpbo.exact import solve_qpbo_exactly
-from blocklp.problems.qpbo.presolve import Part, presolve
+from blocklp.problems.qpbo.presolve import FunctionPart, presolve
 from blocklp.search.best_first import Expansion, Node, branch_and_bound
 from blocklp.status import Status
 
@@ -86,7 +86,7 @@ def solve_mis_exactly(
     # No set weighs more than its integers stand for by more than all that rounding has lowered them.
     _, charge = unit.rounding(graph.weights, whole)
     integral = WeightedGraph(whole, graph.edges)
-    run = _Run(deadline, in_units(callback, float(unit.size)), settings=settings, grid=Grid.of(whole, unit.near))
+    run = _GraphRun(deadline, in_units(callback, float(unit.size)), settings=settings, grid=Grid.of(whole, unit.near))
     try:
         members, most = run.solve(integral)
     except KeyboardInterrupt:
@@ -126,7 +126,7 @@ def _greedy(graph: WeightedGraph, deadline: Deadline) -> NDArray[np.bool_]:
 
 
 @dataclass
-class _Run(Run):
+class _GraphRun(ExactRun):
     """One call, on a graph of whole weights whose sums are exact."""
 
     grid: Grid = field(kw_only=True)
@@ -197,7 +197,7 @@ class _Run(Run):
 class _Branching:
     """Expands nodes, each a kernel of a graph."""
 
-    def __init__(self, graph: WeightedGraph, best: NDArray[np.bool_], kernels: Any, run: _Run) -> None:
+    def __init__(self, graph: WeightedGraph, best: NDArray[np.bool_], kernels: Any, run: _GraphRun) -> None:
         self.graph, self.best, self.kernels = graph, best, kernels
         self.grid, self.deadline, self.settings = run.grid, run.deadline, run.settings
         self.weight = float(graph.weight(best))
@@ -214,7 +214,7 @@ class _Branching:
             if self.deadline.over():
                 children.append(node)
                 continue
-            kernel: Kernel = node.state
+            kernel: ReducedGraph = node.state
             v = max(kernel.weights, key=lambda u: (len(kernel.near[u]), kernel.weights[u]))
             for enter in (True, False):
                 child = kernel.copy()
@@ -227,7 +227,7 @@ class _Branching:
                     children.append(Node(-bound, node.depth + 1, child))
         return Expansion(children, -self.weight, self.best)
 
-    def _bounded(self, kernel: Kernel) -> float | None:
+    def _bounded(self, kernel: ReducedGraph) -> float | None:
         """Reduce, bound, and solve if easy; None if nothing better can be below."""
         self.nodes += 1
         kernel.reduce(self.deadline)
@@ -298,7 +298,7 @@ class _Branching:
                 return best, True
         return best, False
 
-    def _offer(self, kernel: Kernel, inside: set[int]) -> None:
+    def _offer(self, kernel: ReducedGraph, inside: set[int]) -> None:
         members = np.zeros(self.graph.n, dtype=bool)
         members[list(kernel.lift(inside))] = True
         weight = float(self.graph.weight(members))
@@ -306,28 +306,28 @@ class _Branching:
             self.best, self.weight = members, weight
 
 
-def _graph(kernel: Kernel, nodes: list[int]) -> tuple[WeightedGraph, list[int]]:
+def _graph(kernel: ReducedGraph, nodes: list[int]) -> tuple[WeightedGraph, list[int]]:
     """The graph of some nodes that no others are joined to, numbered anew, and their old numbers."""
     place = {v: k for k, v in enumerate(nodes)}
     edges = [(place[v], place[u]) for v in nodes for u in kernel.near[v] if v < u]
     return WeightedGraph.from_edges([kernel.weights[v] for v in nodes], np.array(edges, dtype=np.int64).reshape(-1, 2)), nodes
 
 
-def _kernel(graph: WeightedGraph) -> Kernel:
+def _kernel(graph: WeightedGraph) -> ReducedGraph:
     near: dict[int, set[int]] = {v: set() for v in range(graph.n)}
     for a, b in graph.edges.tolist():
         near[a].add(b)
         near[b].add(a)
-    return Kernel(dict(enumerate(graph.weights.tolist())), near)
+    return ReducedGraph(dict(enumerate(graph.weights.tolist())), near)
 
 
-def _is_function(graph: WeightedGraph, run: Run) -> bool:
+def _is_function(graph: WeightedGraph, run: ExactRun) -> bool:
     """Whether to minimise a quadratic function instead: one that is stated by a graph of far more nodes, or one of small width."""
     parts = presolve(graph.to_qubo(), run.deadline).parts
     return sum(part.qubo.n for part in parts) <= graph.n / 2 or _narrow(parts, run.deadline) <= run.settings.tables
 
 
-def _narrow(parts: Iterable[Part], deadline: Deadline) -> float:
+def _narrow(parts: Iterable[FunctionPart], deadline: Deadline) -> float:
     """Work of elimination on presolved functions; infinite where that is too wide, or to find out takes too long."""
     work = 0.0
     for part in parts:

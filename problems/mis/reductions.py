@@ -37,7 +37,7 @@ class Entered(NamedTuple):
     unless: tuple[int, ...]
 
 
-class Folded(NamedTuple):
+class FoldedPair(NamedTuple):
     """``first`` stood for ``first`` and ``second`` together; without them ``node`` is in the set."""
 
     node: int
@@ -52,10 +52,10 @@ class Twin(NamedTuple):
     other: int
 
 
-Step = Entered | Folded | Twin
+Step = Entered | FoldedPair | Twin
 
 
-class Kernel:
+class ReducedGraph:
     """A graph that shrinks, the weight already won, and the steps that lead back.
 
     Parameters
@@ -77,9 +77,9 @@ class Kernel:
         self.steps: list[Step] = [] if steps is None else steps
         self._changed: set[int] = set(weights)
 
-    def copy(self) -> Kernel:
+    def copy(self) -> ReducedGraph:
         """Return a kernel that shrinks on its own; nothing in it is marked as changed."""
-        new = Kernel(dict(self.weights), {v: set(s) for v, s in self.near.items()}, self.won, list(self.steps))
+        new = ReducedGraph(dict(self.weights), {v: set(s) for v, s in self.near.items()}, self.won, list(self.steps))
         new._changed = set(self._changed)
         return new
 
@@ -157,7 +157,7 @@ class Kernel:
         if b in self.near[a] or weight < max(self.weights[a], self.weights[b]) or weight >= both:
             return False
         self.won += weight
-        self.steps.append(Folded(v, a, b))
+        self.steps.append(FoldedPair(v, a, b))
         joined = self.near[b] - {v}
         self.drop(v)
         self.drop(b)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from blocklp.problems.mrf.readers import read_evidence as read_evidence
     from blocklp.problems.mrf.readers import read_labelling as read_labelling
     from blocklp.problems.mrf.readers import read_mrf as read_mrf
-    from blocklp.problems.mrf.relaxation import Relaxation as Relaxation
+    from blocklp.problems.mrf.relaxation import MrfRelaxation as MrfRelaxation
     from blocklp.problems.mrf.relaxation import relax as relax
     from blocklp.problems.mrf.solve import MrfSolution as MrfSolution
     from blocklp.problems.mrf.solve import solve_mrf as solve_mrf
@@ -29,7 +29,7 @@ else:
             "blocklp.problems.mrf.heuristics": ["Labelling", "descend", "expand", "fuse"],
             "blocklp.problems.mrf.instance": ["FactorGroup", "Mrf"],
             "blocklp.problems.mrf.readers": ["read_evidence", "read_labelling", "read_mrf"],
-            "blocklp.problems.mrf.relaxation": ["Relaxation", "relax"],
+            "blocklp.problems.mrf.relaxation": ["MrfRelaxation", "relax"],
             "blocklp.problems.mrf.solve": ["MrfSolution", "solve_mrf"],
             "blocklp.problems.mrf.tightening": ["cycles", "violated_clusters"],
         },

@@ -8,37 +8,34 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from blocklp.deadline import Deadline
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
-from blocklp.problems.qpbo.elimination import PER_ENTRY
+from blocklp.problems.qpbo.elimination import PER_ENTRY, EliminationOrder
 
 WIDEST = 24
 """Variables of a table."""
 
 
-@dataclass(frozen=True)
-class Order:
-    """An order of elimination, and the entries of all tables that it makes; infinite, and cut short, where that is too many."""
-
-    variables: list[int]
-    work: float
-
-
-def cheapest_order(mrf: Mrf, affordable: float, deadline: Deadline | None = None) -> Order:
+def cheapest_order(mrf: Mrf, affordable: float, deadline: Deadline | None = None) -> EliminationOrder:
     """Eliminate the variable of the least table next.
 
     Parameters
     ----------
     mrf : Mrf
+        The energy.
     affordable : float
         Entries above which an order is not pursued.
     deadline : Deadline, optional
         No order is pursued beyond.
+
+    Returns
+    -------
+    EliminationOrder
+        Cut short, and of infinite work, where that would be too much.
     """
     near: list[set[int]] = [set() for _ in range(mrf.n)]
     for a, b in mrf.edges.tolist():
@@ -54,15 +51,15 @@ def cheapest_order(mrf: Mrf, affordable: float, deadline: Deadline | None = None
     heap = [(s, i) for i, s in enumerate(sizes)]
     heapq.heapify(heap)
     order: list[int] = []
-    work = 0.0
+    width, work = 0, 0.0
     while len(order) < mrf.n:
         least, i = heapq.heappop(heap)
         if least != sizes[i]:
             continue
         sizes[i] = -1.0  # of none
-        work += float(np.exp(least))
+        width, work = max(width, len(near[i])), work + float(np.exp(least))
         if work > affordable or len(near[i]) >= WIDEST or (deadline is not None and deadline.over()):
-            return Order(order, np.inf)
+            return EliminationOrder(order, width, np.inf)
         order.append(i)
         for j in near[i]:
             near[j] |= near[i]
@@ -70,10 +67,10 @@ def cheapest_order(mrf: Mrf, affordable: float, deadline: Deadline | None = None
         for j in near[i]:
             sizes[j] = size(j)
             heapq.heappush(heap, (sizes[j], j))
-    return Order(order, work)
+    return EliminationOrder(order, width, work)
 
 
-def minimise_by_elimination(mrf: Mrf, order: Order, deadline: Deadline) -> IntArray | None:
+def minimise_by_elimination(mrf: Mrf, order: EliminationOrder, deadline: Deadline) -> IntArray | None:
     """Return a minimiser, or None where there is no time for the next table.
 
     Its energy is infinite where no labelling respects the hard constraints.
@@ -82,7 +79,7 @@ def minimise_by_elimination(mrf: Mrf, order: Order, deadline: Deadline) -> IntAr
     ----------
     mrf : Mrf
         The model.
-    order : Order
+    order : EliminationOrder
         Which variables are eliminated one after the other.
     deadline : Deadline
         Asked before every table.

@@ -18,11 +18,11 @@ from blocklp.certify.exact_arithmetic import rounded_down
 from blocklp.deadline import Deadline
 from blocklp.errors import TimeLimitError
 from blocklp.language.expression import View
-from blocklp.problems.exact import DEFAULT, Callback, ExactResult, ExactSettings, Run, in_units
+from blocklp.problems.exact import DEFAULT, Callback, ExactResult, ExactRun, ExactSettings, in_units
 from blocklp.problems.integers import Grid, Unit, total_of
 from blocklp.problems.mrf.elimination import cheapest_order, minimise_by_elimination
 from blocklp.problems.mrf.instance import Mrf
-from blocklp.problems.mrf.reductions import Part, reduced
+from blocklp.problems.mrf.reductions import EnergyPart, reduced
 from blocklp.problems.mrf.relaxation import relax
 from blocklp.problems.mrf.rounding import alone, improved, incumbent
 from blocklp.problems.mrf.tightening import tightening_of
@@ -89,7 +89,7 @@ def solve_mrf_exactly(
     unit = Unit.of(np.concatenate([*finite, np.zeros(1)]), AS_FUNCTION * total_of(sizes))
     whole = [np.where(np.isfinite(t), unit.whole(np.where(np.isfinite(t), t, 0.0)), np.inf) for t in tables]
     integral = Mrf(mrf.counts, [(scope, table) for (scope, _), table in zip(mrf.factors, whole, strict=True)])
-    run = Run(deadline, in_units(callback, float(unit.size)), settings=settings)
+    run = ExactRun(deadline, in_units(callback, float(unit.size)), settings=settings)
     try:
         labels, below = _minimised(integral, unit.near, run)
     except KeyboardInterrupt:
@@ -128,7 +128,7 @@ def _trivial(mrf: Mrf) -> float:
     return sum((float(table.min()) for _, table in mrf.factors), mrf.constant)
 
 
-def _minimised(mrf: Mrf, near: float, run: Run) -> tuple[IntArray, float]:
+def _minimised(mrf: Mrf, near: float, run: ExactRun) -> tuple[IntArray, float]:
     """Labels and bound of an energy of integers, the constant included."""
     left = reduced(mrf, run.deadline, run.settings.reduced_table)
     if left.constant == math.inf:
@@ -139,7 +139,7 @@ def _minimised(mrf: Mrf, near: float, run: Run) -> tuple[IntArray, float]:
     return left.lift([labels for labels, _ in found]), left.constant + sum(bound for _, bound in found)
 
 
-def _component(part: Part, near: float, run: Run) -> tuple[IntArray, float]:
+def _component(part: EnergyPart, near: float, run: ExactRun) -> tuple[IntArray, float]:
     """Labels and bound of a connected energy without a constant; the bound is infinite where no labelling is feasible."""
     mrf = part.mrf
     labels, bound = alone(mrf).numpy(), _trivial(mrf)
@@ -175,7 +175,7 @@ def _grid(mrf: Mrf, near: float) -> Grid:
     return Grid.of(np.concatenate(finite), near, sum(float(np.abs(values).max(initial=0.0)) for values in finite))
 
 
-def _searched(mrf: Mrf, near: float, grid: Grid, run: Run) -> tuple[Labelled, float]:
+def _searched(mrf: Mrf, near: float, grid: Grid, run: ExactRun) -> tuple[Labelled, float]:
     """Branch and bound by labels."""
     best = incumbent(mrf, run.deadline.within(max(FIRST * run.deadline.left(), 1e-9)))
     if run.over():

@@ -26,7 +26,7 @@ Scope = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Part:
+class EnergyPart:
     """A connected energy that is left.
 
     Attributes
@@ -54,7 +54,7 @@ class Reduced:
         Number of variables of the given energy.
     constant : float
         The minimum is that of the parts plus this; infinite where no labelling respects the hard constraints.
-    parts : tuple of Part
+    parts : tuple of EnergyPart
         Energies without common variables.
     rules : tuple
         Variables minimised out, in order: the variable, the others that its best label depends on, and a table of that.
@@ -62,7 +62,7 @@ class Reduced:
 
     n: int
     constant: float
-    parts: tuple[Part, ...]
+    parts: tuple[EnergyPart, ...]
     rules: tuple[tuple[int, Scope, IntArray], ...]
 
     def lift(self, labels: list[IntArray]) -> IntArray:
@@ -210,7 +210,7 @@ class _Reducer:
         self.waiting |= dict.fromkeys(scope)
         return self.tables.pop(scope)
 
-    def _parts(self) -> tuple[Part, ...]:
+    def _parts(self) -> tuple[EnergyPart, ...]:
         graph = networkx.Graph()
         graph.add_nodes_from(np.flatnonzero(~self.gone).tolist())
         graph.add_edges_from(pair for scope in self.tables for pair in itertools.pairwise(scope))
@@ -222,5 +222,5 @@ class _Reducer:
             scopes = sorted({scope for i in mine for scope in self.near[i]})
             factors += [(tuple(place[j] for j in scope), self.tables[scope]) for scope in scopes]
             counts = np.array([len(self.labels[i]) for i in mine])
-            parts.append(Part(Mrf(counts, factors), np.array(mine), tuple(self.labels[i] for i in mine)))
+            parts.append(EnergyPart(Mrf(counts, factors), np.array(mine), tuple(self.labels[i] for i in mine)))
         return tuple(parts)

@@ -45,7 +45,7 @@ STATING = "stating the relaxation of an energy"
 
 
 @dataclass(frozen=True, eq=False)
-class Relaxation:
+class MrfRelaxation:
     """A model, and where it keeps the marginals of variables and factors.
 
     Attributes
@@ -86,7 +86,7 @@ def relax(
     clusters: Iterable[Sequence[int]] = (),
     *,
     time_limit: float | bl.Deadline = math.inf,
-) -> Relaxation:
+) -> MrfRelaxation:
     """State the relaxation.
 
     Parameters
@@ -104,7 +104,7 @@ def relax(
 
     Returns
     -------
-    Relaxation
+    MrfRelaxation
 
     Raises
     ------
@@ -123,7 +123,7 @@ def relax(
     qubo = mrf.to_qubo() if not groups and decomposition in ("auto", "qubo") else None
     if qubo is not None:
         model = roof_duality_model(qubo)
-        return Relaxation(mrf, model, Marginals(mrf, model))
+        return MrfRelaxation(mrf, model, Marginals(mrf, model))
     if decomposition == "qubo":
         raise OptionError("decomposition='qubo' is for binary pairwise models without infinite entries or clusters; use 'edges'")
     relaxation = _variables(mrf, groups)
@@ -145,7 +145,7 @@ def _cluster(mrf: Mrf, given: Sequence[int]) -> Scope:
     return scope
 
 
-def _variables(mrf: Mrf, clusters: list[Scope]) -> Relaxation:
+def _variables(mrf: Mrf, clusters: list[Scope]) -> MrfRelaxation:
     """Declare the marginals, those of one shape as one array, and the objective."""
     scopes: dict[Scope, list[IntArray]] = {}
     costs: dict[Scope, list[FloatArray]] = {}
@@ -179,10 +179,10 @@ def _variables(mrf: Mrf, clusters: list[Scope]) -> Relaxation:
         views.append(np.concatenate(parts), array.index[:, 0])
     assert isinstance(objective, bl.language.Expression)
     model.minimize(objective)
-    return Relaxation(mrf, model, views)
+    return MrfRelaxation(mrf, model, views)
 
 
-def _add_factors(relaxation: Relaxation, covered: bool, deadline: bl.Deadline) -> None:
+def _add_factors(relaxation: MrfRelaxation, covered: bool, deadline: bl.Deadline) -> None:
     """One block a factor; those of three or more variables share the marginals of the factors inside.
 
     Chains may have ``covered`` the pairs.
@@ -205,12 +205,12 @@ def _add_factors(relaxation: Relaxation, covered: bool, deadline: bl.Deadline) -
             _add_kind(relaxation, Joint(group.shape, parts), np.array(members), parts)
 
 
-def _add_kind(relaxation: Relaxation, kind: bl.BlockType, scopes: IntArray, parts: tuple[Scope, ...]) -> None:
+def _add_kind(relaxation: MrfRelaxation, kind: bl.BlockType, scopes: IntArray, parts: tuple[Scope, ...]) -> None:
     shape = tuple(relaxation.mrf.counts[scopes[0]].tolist())
     relaxation.model.add(kind, _with_parts(relaxation, scopes, parts), name=f"factors {shape} {parts}")
 
 
-def _add_clusters(relaxation: Relaxation, clusters: list[Scope]) -> None:
+def _add_clusters(relaxation: MrfRelaxation, clusters: list[Scope]) -> None:
     """One block a cluster, with its single variables and those of its pairs that have marginals of their own."""
     for (shape, parts), members in cluster_kinds(relaxation.mrf, clusters).items():
         relaxation.model.add(Joint(shape, parts), _with_parts(relaxation, np.array(members), parts), name=cluster_name(shape, parts))
@@ -232,13 +232,13 @@ def cluster_name(shape: Scope, parts: tuple[Scope, ...]) -> str:
     return f"clusters {shape} {parts}"
 
 
-def _with_parts(relaxation: Relaxation, scopes: IntArray, parts: tuple[Scope, ...]) -> View:
+def _with_parts(relaxation: MrfRelaxation, scopes: IntArray, parts: tuple[Scope, ...]) -> View:
     """Marginals of parts of each scope ``(blocks, order)``, then its own: ``(blocks, dim)``."""
     columns = [relaxation.views.columns(scopes[:, part]) for part in parts]
     return View(relaxation.model, "blocks", torch.cat([*columns, relaxation.views.columns(scopes)], 1))
 
 
-def _add_chains(relaxation: Relaxation, chains: list[list[int]]) -> None:
+def _add_chains(relaxation: MrfRelaxation, chains: list[list[int]]) -> None:
     """One block a chain; tables are turned to follow it."""
     counts, views = relaxation.mrf.counts, relaxation.views
     by_shape: dict[tuple[int, ...], list[list[int]]] = defaultdict(list)
@@ -255,7 +255,7 @@ def _add_chains(relaxation: Relaxation, chains: list[list[int]]) -> None:
         relaxation.model.add(Chain(shape), View(relaxation.model, "blocks", torch.stack(blocks)), name=f"chains {shape}")
 
 
-def _add_simplices(relaxation: Relaxation) -> None:
+def _add_simplices(relaxation: MrfRelaxation) -> None:
     """One block for each variable that no other block holds."""
     alone = torch.ones(relaxation.model.size, dtype=torch.bool)
     for blocks in relaxation.model.blocks:
@@ -266,7 +266,7 @@ def _add_simplices(relaxation: Relaxation) -> None:
             relaxation.model.add(Simplex(shape[0]), View(relaxation.model, "blocks", columns), name=f"nodes {shape[0]}")
 
 
-def _state_repair(relaxation: Relaxation) -> None:
+def _state_repair(relaxation: MrfRelaxation) -> None:
     """Offer :meth:`Points.repaired` to the model."""
     points, model = relaxation.points, relaxation.model
 

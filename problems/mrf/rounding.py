@@ -9,7 +9,7 @@ import blocklp as bl
 from blocklp.deadline import Deadline
 from blocklp.problems.mrf.heuristics import descend, moved_by_flow
 from blocklp.problems.mrf.instance import Mrf
-from blocklp.problems.mrf.relaxation import Relaxation
+from blocklp.problems.mrf.relaxation import MrfRelaxation
 from blocklp.problems.qpbo.heuristics import round_fractional
 from blocklp.problems.tightening import Labelled
 
@@ -23,7 +23,7 @@ FUSED = 20
 """Labellings, the best first, that are fused."""
 
 
-def rounded(relaxation: Relaxation, solution: bl.Solution, deadline: Deadline) -> Labelled:
+def rounded(relaxation: MrfRelaxation, solution: bl.Solution, deadline: Deadline) -> Labelled:
     """Round the point of a solved relaxation and improve it.
 
     Starts are the likeliest label of each variable, its label of least cost, and labels drawn by their marginals with a fixed seed;
@@ -32,7 +32,7 @@ def rounded(relaxation: Relaxation, solution: bl.Solution, deadline: Deadline) -
 
     Parameters
     ----------
-    relaxation : Relaxation
+    relaxation : MrfRelaxation
         Of one instance.
     solution : Solution
         Of its model.

@@ -14,7 +14,7 @@ import blocklp as bl
 from blocklp.engine.records import relative_gap
 from blocklp.errors import OptionError
 from blocklp.problems.mrf.instance import Mrf
-from blocklp.problems.mrf.relaxation import Decomposition, Relaxation, relax
+from blocklp.problems.mrf.relaxation import Decomposition, MrfRelaxation, relax
 from blocklp.problems.mrf.rounding import incumbent, rounded
 from blocklp.problems.mrf.tightening import tightened_local_polytope
 from blocklp.problems.qpbo.tightening import tightened_roof_duality
@@ -144,7 +144,7 @@ def solve_mrf(
     return results
 
 
-def _solved(relaxations: list[Relaxation], deadline: bl.Deadline, options: dict[str, Any]) -> list[bl.Solution]:
+def _solved(relaxations: list[MrfRelaxation], deadline: bl.Deadline, options: dict[str, Any]) -> list[bl.Solution]:
     """Solve instances with and without hard constraints, each kind in as few batches as their shapes allow.
 
     Each kind, and each instance that goes on, gets its share of the time left; after an interrupt the rest gets a first pass.
@@ -173,12 +173,12 @@ def _stopped(solutions: Sequence[bl.Solution], options: dict[str, Any]) -> dict[
     return {**options, "callback": stop} if any(bl.Status.INTERRUPTED in s.status for s in solutions) else options
 
 
-def _averages(relaxation: Relaxation, options: dict[str, Any]) -> bool:
+def _averages(relaxation: MrfRelaxation, options: dict[str, Any]) -> bool:
     """Whether a model is first solved by averaging: where an entry is infinite."""
     return options.get("method", "auto") == "auto" and bool((relaxation.views.upper == 0).any())
 
 
-def _tightened(relaxation: Relaxation, budget: Budget, *, time_limit: bl.Deadline, **options: Any) -> tuple[Tightened, Labelled]:
+def _tightened(relaxation: MrfRelaxation, budget: Budget, *, time_limit: bl.Deadline, **options: Any) -> tuple[Tightened, Labelled]:
     """Tighten one relaxation, of whatever decomposition."""
     mrf = relaxation.mrf
     if not relaxation.views:
@@ -197,7 +197,7 @@ def _tightened(relaxation: Relaxation, budget: Budget, *, time_limit: bl.Deadlin
     return tightened_local_polytope(relaxation, known, budget, time_limit=time_limit, **options)
 
 
-def _continued(relaxation: Relaxation, begun: bl.Solution, time_limit: bl.Deadline, options: dict[str, Any]) -> bl.Solution:
+def _continued(relaxation: MrfRelaxation, begun: bl.Solution, time_limit: bl.Deadline, options: dict[str, Any]) -> bl.Solution:
     """Go on with the method that is asked for, from the multipliers of a solution of the same model."""
     last = relaxation.model.solve(warm_start=begun.state, time_limit=time_limit, **options)
     better = last if float(last.primal[0]) <= float(begun.primal[0]) else begun

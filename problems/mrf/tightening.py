@@ -28,7 +28,7 @@ from blocklp.oracles.joint import Joint
 from blocklp.oracles.pairwise import Pairwise
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.marginals import Scope
-from blocklp.problems.mrf.relaxation import Relaxation, cluster_kinds, cluster_name
+from blocklp.problems.mrf.relaxation import MrfRelaxation, cluster_kinds, cluster_name
 from blocklp.problems.mrf.rounding import rounded
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
 from blocklp.problems.tightening import Labelled, Problem, tightened
@@ -72,7 +72,7 @@ def cycles(mrf: Mrf, longest: int = 4, *, time_limit: float | bl.Deadline = math
     return []
 
 
-def edge_values(relaxation: Relaxation, solution: bl.Solution) -> dict[Scope, Tensor]:
+def edge_values(relaxation: MrfRelaxation, solution: bl.Solution) -> dict[Scope, Tensor]:
     """Values :math:`b_e` of the edge blocks by their variables, each of the shape of its table."""
     values: dict[Scope, Tensor] = {}
     owner, upper = relaxation.views.owner, relaxation.views.upper
@@ -123,7 +123,7 @@ def scores(mrf: Mrf, values: dict[Scope, Tensor], clusters: Sequence[Scope], dea
 
 
 def violated_clusters(
-    relaxation: Relaxation,
+    relaxation: MrfRelaxation,
     solution: bl.Solution,
     candidates: Sequence[Scope],
     most: int,
@@ -135,7 +135,7 @@ def violated_clusters(
 
     Parameters
     ----------
-    relaxation : Relaxation
+    relaxation : MrfRelaxation
         Of the decomposition ``"edges"``.
     solution : Solution
         Of its model.
@@ -161,7 +161,7 @@ def violated_clusters(
     return proposed(relaxation, {candidates[k]: float(gains[k]) for k in order[:most].tolist() if gains[k] > enough})
 
 
-def proposed(relaxation: Relaxation, gains: dict[Scope, float]) -> list[Clusters]:
+def proposed(relaxation: MrfRelaxation, gains: dict[Scope, float]) -> list[Clusters]:
     """State clusters, with new variables for their joint labels and for those of pairs that have no marginals yet."""
     counts, views = relaxation.mrf.counts, relaxation.views
     made: dict[Scope, Tensor] = {}
@@ -185,13 +185,13 @@ def proposed(relaxation: Relaxation, gains: dict[Scope, float]) -> list[Clusters
 
 
 def tightened_local_polytope(
-    relaxation: Relaxation, best: Labelled, budget: Budget, *, time_limit: float | bl.Deadline = math.inf, **options: Any
+    relaxation: MrfRelaxation, best: Labelled, budget: Budget, *, time_limit: float | bl.Deadline = math.inf, **options: Any
 ) -> tuple[Tightened, Labelled]:
     """Tighten a relaxation by edges until its bound meets the best labelling found.
 
     Parameters
     ----------
-    relaxation : Relaxation
+    relaxation : MrfRelaxation
         Of the decomposition ``"edges"``; its model grows.
     best : Labelled
         A labelling to begin with.
@@ -211,12 +211,12 @@ def tightened_local_polytope(
     return tightened(tightening_of(relaxation, budget.blocks, deadline), best, budget, time_limit=deadline, **options)
 
 
-def tightening_of(relaxation: Relaxation, most: int, deadline: bl.Deadline) -> Problem:
+def tightening_of(relaxation: MrfRelaxation, most: int, deadline: bl.Deadline) -> Problem:
     """State how a relaxation by edges is tightened, by at most so many clusters in a round.
 
     Parameters
     ----------
-    relaxation : Relaxation
+    relaxation : MrfRelaxation
         The relaxation.
     most : int
         Clusters that a round adds at most.

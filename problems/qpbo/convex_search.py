@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from blocklp.campaigns import InProcess
 from blocklp.deadline import Deadline
 from blocklp.kernels import compiled
-from blocklp.problems.exact import ExactSettings, Run
+from blocklp.problems.exact import ExactRun, ExactSettings
 from blocklp.problems.qpbo.convexify import EPS, Spins, Underestimator, convexified
 from blocklp.search.best_first import Expansion, Node, SearchResult
 from blocklp.search.over_workers import Sharing, branch_and_bound_over
@@ -34,7 +34,7 @@ KERNELS = "blocklp.problems.qpbo.search_kernels"
 
 
 @dataclass(frozen=True)
-class Subproblem:
+class SpinSubproblem:
     """A fixing of spins, and a function that nowhere exceeds the given one, on the spins that ``function_of`` leaves free.
 
     Attributes
@@ -84,7 +84,7 @@ class ConvexSearch:
     def root(self) -> Node:
         """Return the node of all labellings."""
         nothing = np.zeros(len(self.start), dtype=np.int8)
-        return Node(-math.inf, 0, Subproblem(nothing, self.spins, nothing))
+        return Node(-math.inf, 0, SpinSubproblem(nothing, self.spins, nothing))
 
     def expand(self, nodes: list[Node], incumbent: float, deadline: Deadline) -> Expansion:
         """Bound, search, and return what is left open; the log has the number of nodes bounded.
@@ -180,7 +180,7 @@ class _Call:
             for row in range(opened[k]):
                 merged = _merged(outer, fixed[k, row, : sizes[k]])
                 depth = int(np.count_nonzero(merged))
-                children.append(Node(float(bounds[k, row]), max(depth, 1), Subproblem(merged, under.spins, outer)))
+                children.append(Node(float(bounds[k, row]), max(depth, 1), SpinSubproblem(merged, under.spins, outer)))
         return children
 
     def _offer(self, spins: SpinArray) -> None:
@@ -202,7 +202,7 @@ def _merged(outer: SpinArray, inner: SpinArray) -> SpinArray:
     return whole
 
 
-def search_convex(spins: Spins, step: float, start: SpinArray, run: Run) -> tuple[SearchResult, SpinArray]:
+def search_convex(spins: Spins, step: float, start: SpinArray, run: ExactRun) -> tuple[SearchResult, SpinArray]:
     """Minimise by branch and bound with convex underestimators; the compiled loops are there.
 
     Parameters
@@ -213,7 +213,7 @@ def search_convex(spins: Spins, step: float, start: SpinArray, run: Run) -> tupl
         How far apart its values are at least.
     start : ndarray
         ``(n,)`` int8: the first spins.
-    run : Run
+    run : ExactRun
         Limits, workers and settings; gets the number of nodes.
 
     Returns

@@ -27,7 +27,7 @@ PER_NEIGHBOUR = 3e-6
 
 
 @dataclass(frozen=True)
-class Order:
+class EliminationOrder:
     """An order of elimination.
 
     Attributes
@@ -45,7 +45,7 @@ class Order:
     work: float
 
 
-def cheapest_order(n: int, edges: IntArray, deadline: Deadline | None = None) -> Order:
+def cheapest_order(n: int, edges: IntArray, deadline: Deadline | None = None) -> EliminationOrder:
     """Return the cheapest of the orders by least degree, by least fill, and by bandwidth.
 
     One whose width exceeds 40, or that is not ready at the deadline, has infinite work.
@@ -68,9 +68,9 @@ def cheapest_order(n: int, edges: IntArray, deadline: Deadline | None = None) ->
     return min(orders, key=lambda order: order.work)
 
 
-def _eliminated(n: int, edges: IntArray, rule: str, given: list[int] | None, deadline: Deadline) -> Order:
+def _eliminated(n: int, edges: IntArray, rule: str, given: list[int] | None, deadline: Deadline) -> EliminationOrder:
     if not deadline.affords(PER_NEIGHBOUR * (n + 2 * len(edges))):
-        return Order([], 0, np.inf)
+        return EliminationOrder([], 0, np.inf)
     near: list[set[int]] = [set() for _ in range(n)]
     for a, b in edges.tolist():
         near[a].add(b)
@@ -83,7 +83,7 @@ def _eliminated(n: int, edges: IntArray, rule: str, given: list[int] | None, dea
     score = []
     for v in range(n):
         if rule == "fill" and deadline.over():
-            return Order([], 0, np.inf)
+            return EliminationOrder([], 0, np.inf)
         score.append(fill(v) if rule == "fill" else len(near[v]))
     # Scores that have changed since are passed over.
     heap = [(s, v) for v, s in enumerate(score)]
@@ -102,7 +102,7 @@ def _eliminated(n: int, edges: IntArray, rule: str, given: list[int] | None, dea
         order.append(v)
         width, work = max(width, len(around)), work + 2.0 ** (len(around) + 1)
         if width > 40 or deadline.over():
-            return Order([], width, np.inf)
+            return EliminationOrder([], width, np.inf)
         for a in around:
             near[a] |= around
             near[a] -= {a, v}
@@ -112,17 +112,17 @@ def _eliminated(n: int, edges: IntArray, rule: str, given: list[int] | None, dea
         for a in touched & left:
             score[a] = fill(a) if rule == "fill" else len(near[a])
             heapq.heappush(heap, (score[a], a))
-    return Order(order, width, work)
+    return EliminationOrder(order, width, work)
 
 
-def minimise_by_elimination(qubo: Qubo, order: Order, deadline: Deadline) -> NDArray[np.int8] | None:
+def minimise_by_elimination(qubo: Qubo, order: EliminationOrder, deadline: Deadline) -> NDArray[np.int8] | None:
     """Return a minimiser, or None where there is no time for the next table.
 
     Parameters
     ----------
     qubo : Qubo
         The function.
-    order : Order
+    order : EliminationOrder
         Which variables are eliminated one after the other.
     deadline : Deadline
         Asked before every table.

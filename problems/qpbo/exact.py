@@ -17,11 +17,11 @@ from blocklp.certify.exact_arithmetic import rounded_down
 from blocklp.deadline import Deadline
 from blocklp.errors import TimeLimitError
 from blocklp.options import required_hook
-from blocklp.problems.exact import DEFAULT, Callback, ExactResult, ExactSettings, Run, in_units, search_loops
+from blocklp.problems.exact import DEFAULT, Callback, ExactResult, ExactRun, ExactSettings, in_units, search_loops
 from blocklp.problems.integers import Grid, Unit, total_of
 from blocklp.problems.qpbo.convex_search import KERNELS, search_convex
 from blocklp.problems.qpbo.convexify import Spins
-from blocklp.problems.qpbo.elimination import PER_ENTRY, WIDEST, Order, cheapest_order, minimise_by_elimination
+from blocklp.problems.qpbo.elimination import PER_ENTRY, WIDEST, EliminationOrder, cheapest_order, minimise_by_elimination
 from blocklp.problems.qpbo.heuristics import one_flip_descent, round_fractional, tabu_search
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.node_search import Rule, search_nodes
@@ -103,7 +103,7 @@ def solve_qpbo_exactly(
     integral = Qubo(whole[: qubo.n], qubo.edges, whole[qubo.n :])
     closing = PER_ANSWER * (qubo.n + len(qubo.edges))
     limit = deadline.within(max(deadline.left() - closing, 1e-9))
-    run = Run(limit, in_units(callback, float(unit.size)), executor=executor, settings=settings)
+    run = ExactRun(limit, in_units(callback, float(unit.size)), executor=executor, settings=settings)
     try:
         labels, below = minimised(integral, Grid.of(whole, unit.near), run, branching)
     except KeyboardInterrupt:
@@ -118,7 +118,7 @@ def solve_qpbo_exactly(
     return ExactResult(torch.tensor(labels), energy, bound, proven, run.nodes, seconds, run.status, run.detail)
 
 
-def minimised(qubo: Qubo, grid: Grid, run: Run, branching: Rule | None = None) -> tuple[LabelArray, float]:
+def minimised(qubo: Qubo, grid: Grid, run: ExactRun, branching: Rule | None = None) -> tuple[LabelArray, float]:
     """Labels and bound of a function with integer coefficients, below ``run``'s limits.
 
     Reductions never raise the sum of all magnitudes, so all values are integers that float64 adds up exactly, and multiples of the
@@ -130,7 +130,7 @@ def minimised(qubo: Qubo, grid: Grid, run: Run, branching: Rule | None = None) -
         The function, with integer coefficients.
     grid : Grid
         The grid of its values.
-    run : Run
+    run : ExactRun
         Deadline, callback and settings; gets the status.
     branching : Rule, optional
         As in :func:`solve_qpbo_exactly`.
@@ -146,7 +146,7 @@ def minimised(qubo: Qubo, grid: Grid, run: Run, branching: Rule | None = None) -
     return labels, energy - gap
 
 
-def _component(qubo: Qubo, grid: Grid, run: Run, branching: Rule | None) -> tuple[LabelArray, float]:
+def _component(qubo: Qubo, grid: Grid, run: ExactRun, branching: Rule | None) -> tuple[LabelArray, float]:
     """Labels and bound of a connected function all of whose variables have three neighbours or more."""
     labels, bound = np.zeros(qubo.n, dtype=np.int8), _trivial(qubo)
     try:
@@ -203,7 +203,7 @@ def _trivial(qubo: Qubo) -> float:
     return float(np.minimum(qubo.linear, 0).sum() + np.minimum(qubo.quadratic, 0).sum())
 
 
-def _eliminated(qubo: Qubo, order: Order, run: Run, labels: LabelArray, bound: float) -> tuple[LabelArray, float]:
+def _eliminated(qubo: Qubo, order: EliminationOrder, run: ExactRun, labels: LabelArray, bound: float) -> tuple[LabelArray, float]:
     found = minimise_by_elimination(qubo, order, run.deadline)
     if found is None:
         run.status = Status.TIME_LIMIT
@@ -212,7 +212,7 @@ def _eliminated(qubo: Qubo, order: Order, run: Run, labels: LabelArray, bound: f
     return found, float(qubo.energy(found))
 
 
-def _searched(qubo: Qubo, grid: Grid, run: Run, labels: LabelArray, bound: float) -> tuple[LabelArray, float]:
+def _searched(qubo: Qubo, grid: Grid, run: ExactRun, labels: LabelArray, bound: float) -> tuple[LabelArray, float]:
     start = (2 * labels - 1).astype(np.int8)
     result, best = search_convex(Spins.of(qubo), grid.step, start, run)
     labels = ((best + 1) // 2).astype(np.int8)
@@ -224,7 +224,7 @@ def _searched(qubo: Qubo, grid: Grid, run: Run, labels: LabelArray, bound: float
     return labels, min(energy, grid.raised(max(bound, result.bound - grid.tolerance)))
 
 
-def _tightened(qubo: Qubo, grid: Grid, run: Run, labels: LabelArray, bound: float) -> tuple[LabelArray, float]:
+def _tightened(qubo: Qubo, grid: Grid, run: ExactRun, labels: LabelArray, bound: float) -> tuple[LabelArray, float]:
     model = roof_duality_model(qubo)
 
     def rest(fixings: Fixings) -> tuple[Labelled, float]:

@@ -17,7 +17,7 @@ from torch import Tensor
 import blocklp as bl
 from blocklp.campaigns import InProcess
 from blocklp.errors import ShapeError
-from blocklp.problems.exact import Run
+from blocklp.problems.exact import ExactRun
 from blocklp.problems.integers import Grid
 from blocklp.problems.qpbo.heuristics import round_fractional
 from blocklp.problems.qpbo.instance import Qubo
@@ -143,7 +143,7 @@ def product(gains: Tensor) -> Tensor:
     return (gains + LEAST).prod(-1)
 
 
-def search_nodes(qubo: Qubo, labels: LabelArray, grid: Grid, run: Run, rule: Rule) -> tuple[LabelArray, float]:
+def search_nodes(qubo: Qubo, labels: LabelArray, grid: Grid, run: ExactRun, rule: Rule) -> tuple[LabelArray, float]:
     """Minimise, from labels on; ``run.status`` tells whether the bound returned meets the labels.
 
     Parameters
@@ -154,7 +154,7 @@ def search_nodes(qubo: Qubo, labels: LabelArray, grid: Grid, run: Run, rule: Rul
         ``(n,)`` int8: a labelling to begin with.
     grid : Grid
         What its values can be.
-    run : Run
+    run : ExactRun
         Limits.
     rule : Rule
         Chooses the variables to branch on.
@@ -164,7 +164,7 @@ def search_nodes(qubo: Qubo, labels: LabelArray, grid: Grid, run: Run, rule: Rul
     ndarray, float
         The best labels ``(n,)`` int8, and a bound.
     """
-    search = _Search(qubo, labels, 0.999 * grid.step, rule)
+    search = _NodeSearch(qubo, labels, 0.999 * grid.step, rule)
     bound = -math.inf
     try:
         found = branch_and_bound_over(
@@ -187,7 +187,7 @@ def search_nodes(qubo: Qubo, labels: LabelArray, grid: Grid, run: Run, rule: Rul
     return labels, grid.raised(min(bound, float(qubo.energy(labels)) - grid.tolerance))
 
 
-class _Search:
+class _NodeSearch:
     """Roots and expansions of the tree; it is pickled without the relaxation, which each process lays out itself.
 
     Parameters

@@ -25,7 +25,7 @@ Rule = tuple[int, float, tuple[tuple[int, float], ...]]
 
 
 @dataclass(frozen=True)
-class Part:
+class FunctionPart:
     """A connected function that is left.
 
     Attributes
@@ -50,7 +50,7 @@ class Presolved:
         Number of variables of the given function.
     offset : float
         The minimum is that of the parts plus this.
-    parts : tuple of Part
+    parts : tuple of FunctionPart
         Functions without common variables.
     rules : tuple
         Variables minimised out, in order.
@@ -58,7 +58,7 @@ class Presolved:
 
     n: int
     offset: float
-    parts: tuple[Part, ...]
+    parts: tuple[FunctionPart, ...]
     rules: tuple[Rule, ...]
 
     def lift(self, labels: list[LabelArray]) -> LabelArray:
@@ -136,7 +136,7 @@ def fold(qubo: Qubo, labels: LabelArray) -> tuple[Qubo | None, IntArray, float]:
     return Qubo(linear[free], place[qubo.edges[kept]], qubo.quadratic[kept]), np.flatnonzero(free), constant
 
 
-def _parts(linear: NDArray[np.float64], near: list[dict[int, float]], gone: list[bool]) -> tuple[Part, ...]:
+def _parts(linear: NDArray[np.float64], near: list[dict[int, float]], gone: list[bool]) -> tuple[FunctionPart, ...]:
     n = len(linear)
     edges = np.array([(a, b) for a in range(n) for b in near[a] if a < b], dtype=np.int64).reshape(-1, 2)
     order = np.lexsort((edges[:, 1], edges[:, 0]))
@@ -149,5 +149,5 @@ def _parts(linear: NDArray[np.float64], near: list[dict[int, float]], gone: list
         mine = owner == k
         place = np.cumsum(mine) - 1
         inside = mine[edges[:, 0]] if len(edges) else np.zeros(0, dtype=bool)
-        parts.append(Part(Qubo(linear[mine], place[edges[inside]], values[inside]), np.flatnonzero(mine)))
+        parts.append(FunctionPart(Qubo(linear[mine], place[edges[inside]], values[inside]), np.flatnonzero(mine)))
     return tuple(parts)

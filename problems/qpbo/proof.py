@@ -52,7 +52,7 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ProofVerdict:
     """What a proof proves.
 
     Attributes
@@ -73,7 +73,7 @@ class Verdict:
         return self.bound >= self.energy
 
 
-def check_proof(qubo: Qubo, labels: ArrayLike, proof: Branch | Leaf) -> Verdict:
+def check_proof(qubo: Qubo, labels: ArrayLike, proof: Branch | Leaf) -> ProofVerdict:
     """Evaluate a proof in rational numbers, trusting nothing that it says.
 
     For a heaviest independent set the function is ``graph.to_qubo()``, whose minimum is minus its weight, and the labels are its
@@ -118,7 +118,7 @@ def check_proof(qubo: Qubo, labels: ArrayLike, proof: Branch | Leaf) -> Verdict:
             raise FormatError(f"the proof holds {item!r}; it is made of Branch and Leaf")
     assert least is not None
     bound = checker.raised(least)
-    return Verdict(energy, bound, leaves)
+    return ProofVerdict(energy, bound, leaves)
 
 
 class Rational:

@@ -30,7 +30,7 @@ from blocklp.problems.printing import json_number
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.onnx_files import Runtime, require_onnx
 from blocklp.problems.verification.onnx_reader import load_onnx
-from blocklp.problems.verification.verify import Progress, Verdict, verify
+from blocklp.problems.verification.verify import Verdict, VerificationEvent, verify
 from blocklp.problems.verification.vnnlib_reader import parse_property, read_vnnlib
 from blocklp.progress import INTERVAL, LiveLine
 
@@ -42,7 +42,7 @@ NETWORK = re.compile(r"\(\s*declare-network\s+([A-Za-z]\w*)")
 
 
 @dataclass(frozen=True)
-class Variable:
+class QueryVariable:
     """A declared tensor; ``shape`` is None in version 1, which does not state it."""
 
     name: str
@@ -56,8 +56,8 @@ class Query:
 
     file: Path
     networks: tuple[str, ...]
-    input: Variable
-    output: Variable
+    input: QueryVariable
+    output: QueryVariable
     text: str = field(default="", repr=False)
 
     def network(self, given: Sequence[str]) -> Path:
@@ -123,10 +123,10 @@ def read_query(path: str | os.PathLike[str], max_bytes: int, deadline: Deadline)
     whole = read_vnnlib(file, max_bytes, deadline)
     text = re.sub(r";[^\n]*", "", whole)
     tensors = [
-        Variable(name, kind, tuple(int(size) for size in re.findall(r"\d{1,18}", shape)))
+        QueryVariable(name, kind, tuple(int(size) for size in re.findall(r"\d{1,18}", shape)))
         for name, kind, shape in TENSOR.findall(text)
     ]
-    x, y = tensors if len(tensors) == 2 else (Variable("X", "real", None), Variable("Y", "real", None))
+    x, y = tensors if len(tensors) == 2 else (QueryVariable("X", "real", None), QueryVariable("Y", "real", None))
     return Query(file, tuple(NETWORK.findall(text)), x, y, whole)
 
 
@@ -176,13 +176,13 @@ class Answer:
     seconds: float
     interrupted: bool
 
-    def assignment(self) -> list[tuple[Variable, NDArray[Any]]]:
+    def assignment(self) -> list[tuple[QueryVariable, NDArray[Any]]]:
         """Input and output of the counterexample with their declarations; empty without one."""
         x, y = self.verdict.x, self.verdict.y
         if x is None or y is None:
             return []
         pairs = ((self.query.input, x), (self.query.output, y))
-        return [(Variable(v.name, v.element_type, v.shape or (values.size,)), values) for v, values in pairs]
+        return [(QueryVariable(v.name, v.element_type, v.shape or (values.size,)), values) for v, values in pairs]
 
     def summary(self) -> str:
         """One line about how the answer came about."""
@@ -289,7 +289,7 @@ def answer(
     how: How,
     networks: Networks,
     deadline: Deadline,
-    callback: Callable[[Progress], None] | None = None,
+    callback: Callable[[VerificationEvent], None] | None = None,
 ) -> Answer:
     """Read a query and a network and decide.
 
@@ -317,7 +317,7 @@ def answer(
     KeyboardInterrupt
         The user interrupted the reading; an interrupt after it gives an answer that says so.
     """
-    query = Query(Path(path), (), Variable("X", "real", None), Variable("Y", "real", None))
+    query = Query(Path(path), (), QueryVariable("X", "real", None), QueryVariable("Y", "real", None))
     file, loaded = Path(), math.nan
     try:
         deadline.check("starting")
@@ -362,21 +362,21 @@ class Watch(LiveLine):
     def begin(self, title: str, deadline: Deadline) -> None:
         """Say what is being worked on, and until when."""
         self.title, self.deadline = title, deadline
-        self(Progress("reading", 0.0))
+        self(VerificationEvent("reading", 0.0))
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: VerificationEvent) -> None:
         """Draw, unless the same phase was drawn a moment ago."""
         if progress.search is None:
             self.reset()
         self.draw(lambda: describe(progress, self.title, self.deadline.left()))
 
 
-def describe(progress: Progress, title: str, left: float) -> str:
+def describe(progress: VerificationEvent, title: str, left: float) -> str:
     """Return one line about a running verification.
 
     Parameters
     ----------
-    progress : Progress
+    progress : VerificationEvent
         Where the verification is.
     title : str
         Put first, if not empty.

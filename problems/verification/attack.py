@@ -184,7 +184,9 @@ def find_counterexamples(
     if given.shape[1:] != (prop.inputs,):
         raise ShapeError(f"starts has shape {given.shape}; give (n, {prop.inputs})")
     deadline = Deadline() if deadline is None else deadline
-    search = _Search(network.to(torch.float32, network.device), network.to(torch.float64, network.device), prop, owner, deadline)
+    search = _AttackSearch(
+        network.to(torch.float32, network.device), network.to(torch.float64, network.device), prop, owner, deadline
+    )
     generator = torch.Generator().manual_seed(seed)
     numbers = [number for number in range(len(prop.clauses)) if number not in exclude]
     lanes = range(len(numbers) * max(restarts, len(given)))
@@ -220,7 +222,7 @@ class _Batch:
     restart: Tensor
 
 
-class _Search:
+class _AttackSearch:
     """The networks, the property, and of every owner of clauses the best candidate so far; owners with a clear one."""
 
     def __init__(self, network: Network, exact: Network, prop: Property, owner: Sequence[int], deadline: Deadline) -> None:

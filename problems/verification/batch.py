@@ -31,7 +31,7 @@ DECIDED = ("sat", "unsat")
 
 
 @dataclass(frozen=True)
-class Instance:
+class BenchmarkInstance:
     """A network, a property and seconds; the names are those of the file."""
 
     onnx: str
@@ -45,7 +45,7 @@ class Instance:
 
 
 @dataclass(frozen=True)
-class Result:
+class InstanceResult:
     """A row of results; ``status`` is a verdict or ``error: ...``."""
 
     onnx: str
@@ -68,7 +68,7 @@ class Result:
         return [self.onnx, self.vnnlib, self.status, *numbers, self.witness]
 
 
-def read_instances(path: Path, max_bytes: int = MAX_BYTES) -> list[Instance]:
+def read_instances(path: Path, max_bytes: int = MAX_BYTES) -> list[BenchmarkInstance]:
     """Read a file of instances.
 
     Raises
@@ -89,11 +89,11 @@ def read_instances(path: Path, max_bytes: int = MAX_BYTES) -> list[Instance]:
             raise FormatError(f"{path}, line {number}: {','.join(row)!r} is not 'network,property,seconds'; correct it") from None
         if not timeout > 0:
             raise FormatError(f"{path}, line {number}: a timeout of {seconds} seconds; give a positive number")
-        instances.append(Instance(onnx, vnnlib, timeout))
+        instances.append(BenchmarkInstance(onnx, vnnlib, timeout))
     return instances
 
 
-def results_of(text: str, path: Path) -> list[Result]:
+def results_of(text: str, path: Path) -> list[InstanceResult]:
     """Make results of the text of a file.
 
     Raises
@@ -110,9 +110,9 @@ def results_of(text: str, path: Path) -> list[Result]:
         raise FormatError(f"{path}: a row is damaged; remove it or name another file") from None
 
 
-def _result(onnx: str, vnnlib: str, status: str, seconds: str, nodes: str, bound: str, load: str, witness: str) -> Result:
+def _result(onnx: str, vnnlib: str, status: str, seconds: str, nodes: str, bound: str, load: str, witness: str) -> InstanceResult:
     numbers = [float(cell) if cell else math.nan for cell in (seconds, bound, load)]
-    return Result(onnx, vnnlib, status, numbers[0], int(nodes), numbers[1], numbers[2], witness)
+    return InstanceResult(onnx, vnnlib, status, numbers[0], int(nodes), numbers[1], numbers[2], witness)
 
 
 def read_expected(path: Path, max_bytes: int = MAX_BYTES) -> dict[tuple[str, str], str]:
@@ -143,12 +143,12 @@ def _parsed(path: Path, text: str) -> list[list[str]]:
 
 
 @dataclass(frozen=True)
-class Run:
+class BenchmarkRun:
     """How a run of instances ended.
 
     Attributes
     ----------
-    rows : list of Result
+    rows : list of InstanceResult
         Rows of the instances, in their order, written or not.
     interrupted : bool
         Whether the user interrupted it; the instance at work then has no row.
@@ -156,7 +156,7 @@ class Run:
         Which file could not be written, if any: the run ended there if it was that of the results.
     """
 
-    rows: list[Result]
+    rows: list[InstanceResult]
     interrupted: bool = False
     problem: str = ""
 
@@ -166,11 +166,11 @@ def run_instances(
     results: Path,
     how: How,
     executor: Executor,
-    told: Callable[[Result], None] = lambda row: None,
+    told: Callable[[InstanceResult], None] = lambda row: None,
     *,
     watch: Watch | None = None,
     callback: Callable[[CampaignEvent], Any] | None = None,
-) -> Run:
+) -> BenchmarkRun:
     """Answer all instances that have no row yet.
 
     Parameters
@@ -219,11 +219,16 @@ def run_instances(
             interrupted = True
         except OSError as error:
             problem = f"{error.filename or results}: {error.strerror}"
-    return Run(_in_order(wanted, done), interrupted, problem)
+    return BenchmarkRun(_in_order(wanted, done), interrupted, problem)
 
 
 def _tasks(
-    wanted: Sequence[Instance], done: Collection[tuple[str, str]], folder: Path, how: How, executor: Executor, watch: Watch | None
+    wanted: Sequence[BenchmarkInstance],
+    done: Collection[tuple[str, str]],
+    folder: Path,
+    how: How,
+    executor: Executor,
+    watch: Watch | None,
 ) -> list[Task]:
     """Return the tasks of instances without a row; a network is shared once by all of its instances."""
     networks, files = executor.share(Networks()), dict[Path, Shared]()
@@ -243,7 +248,7 @@ def _tasks(
 
 def answered(
     key: tuple[str, str], files: tuple[Shared, Shared], how: How, networks: Shared, watch: Watch | None, title: str
-) -> tuple[Result, str]:
+) -> tuple[InstanceResult, str]:
     """Answer one instance; return its row and, for sat, the text of its counterexample.
 
     Parameters
@@ -277,14 +282,14 @@ def answered(
     if found.interrupted:
         raise KeyboardInterrupt
     verdict = found.verdict
-    row = Result(*key, verdict.status, found.seconds, verdict.nodes, verdict.bound, found.load_seconds)
+    row = InstanceResult(*key, verdict.status, found.seconds, verdict.nodes, verdict.bound, found.load_seconds)
     return row, found.competition() if verdict.status == "sat" else ""
 
 
-def _failed(key: tuple[str, str], error: Exception | None, seconds: float) -> Result:
+def _failed(key: tuple[str, str], error: Exception | None, seconds: float) -> InstanceResult:
     said = " ".join(str(error).split())
     said = said if isinstance(error, BlocklpError | OSError) else f"{type(error).__name__} {said}".strip()
-    return Result(*key, f"error: {said}", seconds)
+    return InstanceResult(*key, f"error: {said}", seconds)
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -294,7 +299,7 @@ def _line(cells: Sequence[str]) -> str:
     return stream.getvalue()
 
 
-def _in_order(wanted: Sequence[Instance], done: dict[tuple[str, str], Result]) -> list[Result]:
+def _in_order(wanted: Sequence[BenchmarkInstance], done: dict[tuple[str, str], InstanceResult]) -> list[InstanceResult]:
     return [done[key] for key in dict.fromkeys(instance.key for instance in wanted) if key in done]
 
 
@@ -310,7 +315,7 @@ def _folder(results: Path) -> Path:
     return results.parent / f"{results.stem}-witnesses"
 
 
-def _write_witness(text: str, results: Path, row: Result) -> str:
+def _write_witness(text: str, results: Path, row: InstanceResult) -> str:
     """Write a counterexample; return its path relative to the results."""
     file = _folder(results) / f"{Path(row.onnx).stem}-{Path(row.vnnlib).stem}.txt"
     file.parent.mkdir(exist_ok=True)
@@ -324,21 +329,21 @@ class Score:
 
     Attributes
     ----------
-    right, wrong, undecided, errors, new : list of Result
+    right, wrong, undecided, errors, new : list of InstanceResult
         As known; contradicting it; unknown or timed-out though a verdict is known; failed; verdicts where none is known.
-    open : list of Result
+    open : list of InstanceResult
         No verdict, and none known.
     """
 
-    right: list[Result]
-    wrong: list[Result]
-    undecided: list[Result]
-    errors: list[Result]
-    new: list[Result]
-    open: list[Result]
+    right: list[InstanceResult]
+    wrong: list[InstanceResult]
+    undecided: list[InstanceResult]
+    errors: list[InstanceResult]
+    new: list[InstanceResult]
+    open: list[InstanceResult]
 
 
-def score(rows: Sequence[Result], expected: dict[tuple[str, str], str]) -> Score:
+def score(rows: Sequence[InstanceResult], expected: dict[tuple[str, str], str]) -> Score:
     """Compare results with what is known; a row that is not listed counts as unknown."""
     found = Score([], [], [], [], [], [])
     for row in rows:
@@ -354,19 +359,19 @@ def score(rows: Sequence[Result], expected: dict[tuple[str, str], str]) -> Score
     return found
 
 
-def show_score(rows: Sequence[Result], expected: dict[tuple[str, str], str], console: Console) -> None:
+def show_score(rows: Sequence[InstanceResult], expected: dict[tuple[str, str], str], console: Console) -> None:
     """Print the comparison by family, the first folder of the network, and for all.
 
     Parameters
     ----------
-    rows : sequence of Result
+    rows : sequence of InstanceResult
         The results.
     expected : dict
         Known results by network and property.
     console : Console
         Where to print.
     """
-    families: dict[str, list[Result]] = {}
+    families: dict[str, list[InstanceResult]] = {}
     for row in rows:
         path = Path(row.onnx)
         families.setdefault(path.parent.name if path.is_absolute() else path.parts[0], []).append(row)

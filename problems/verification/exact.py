@@ -198,7 +198,7 @@ def exact_bounds(
     return ends[0], ends[1]
 
 
-class Leaf(NamedTuple):
+class LeafResult(NamedTuple):
     """Answer of :func:`solve_leaf`.
 
     Attributes
@@ -227,7 +227,7 @@ def solve_leaf(
     node: int,
     chosen: Tensor,
     time_limit: float | Deadline = math.inf,
-) -> Leaf:
+) -> LeafResult:
     """Minimise the greatest of some results of ``node`` where all signs are known, so that the network is affine.
 
     The only constraints of this LP are the box and the signs, z >= 0 or z <= 0.  The multipliers come from HiGHS and are no
@@ -263,7 +263,7 @@ def solve_leaf(
     mix = np.zeros(len(chosen))
     prices = highs.prices(status)
     if prices is None:
-        return Leaf(found, mix, None)
+        return LeafResult(found, mix, None)
     columns, multipliers = prices
     if point is not None:
         found = Optimum(float(point[-1]), point[: stated.inputs], status)
@@ -273,7 +273,7 @@ def solve_leaf(
         # One of the two is fixed to zero, and in no row.
         x, p = columns[first : first + 2 * on[r].numel()].clip(min=0).reshape(2, -1)
         betas[r] = x - p
-    return Leaf(found, mix, betas)
+    return LeafResult(found, mix, betas)
 
 
 @dataclass(frozen=True)

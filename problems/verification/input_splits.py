@@ -29,7 +29,7 @@ MOST_NODES = 2048
 
 
 @dataclass(frozen=True)
-class Box:
+class InputBox:
     """A part of the input box of a specification: ``spec``, ``lower`` and ``upper`` ``(*input_shape,)``, input to halve."""
 
     spec: int
@@ -83,7 +83,7 @@ class InputSplits:
 
     def expand(self, nodes: list[Node]) -> Expansion:
         """Halve every box and bound the halves."""
-        boxes: list[Box] = [n.state for n in nodes]
+        boxes: list[InputBox] = [n.state for n in nodes]
         split = [b for b in boxes if b.widest >= 0]
         unresolved = [n for n in nodes if n.state.widest < 0]
         if not split:
@@ -164,7 +164,7 @@ class InputSplits:
             self.inspect(torch.cat([corner, middle.view_as(lower)[open_]]))
         children = []
         for k, (bound, longest) in enumerate(zip(*torch.stack([best, widest.to(best)]).tolist(), strict=True)):
-            state = Box(specs[k], lower[k].clone(), upper[k].clone(), int(longest)) if bound <= 0 else None
+            state = InputBox(specs[k], lower[k].clone(), upper[k].clone(), int(longest)) if bound <= 0 else None
             children.append(Node(bound, depths[k], state, 0 if state is None else state.bytes))
         return Expansion(children)
 

@@ -15,7 +15,7 @@ from blocklp.problems.verification.lowering import Array, Value
 
 
 @dataclass(frozen=True)
-class Node:
+class OnnxNode:
     """A node with its arguments: results of the network, constants, or None where left out.
 
     Attributes

@@ -14,7 +14,7 @@ from blocklp.errors import ModelError
 from blocklp.problems.verification import convolutions, piecewise, sparse_maps
 from blocklp.problems.verification.convolutions import Resizing, Window, image
 from blocklp.problems.verification.lowering import Array, Lowering, Value
-from blocklp.problems.verification.onnx_nodes import Node, tensor_of
+from blocklp.problems.verification.onnx_nodes import OnnxNode, tensor_of
 from blocklp.problems.verification.operations import SUMMED
 
 Result = Value | Array | list[Value | Array]
@@ -23,27 +23,27 @@ Result = Value | Array | list[Value | Array]
 UNBOUNDED = 3.4e38
 
 
-def _forward(lowering: Lowering, node: Node) -> Value:
+def _forward(lowering: Lowering, node: OnnxNode) -> Value:
     return node.variable()
 
 
-def _shape(lowering: Lowering, node: Node) -> Array:
+def _shape(lowering: Lowering, node: OnnxNode) -> Array:
     shape = node.variable().shape
     return np.array(shape[node.attributes.get("start", 0) : node.attributes.get("end", len(shape))], dtype=np.int64)
 
 
-def _size(lowering: Lowering, node: Node) -> Array:
+def _size(lowering: Lowering, node: OnnxNode) -> Array:
     return np.array(math.prod(node.variable().shape), dtype=np.int64)
 
 
-def _dropout(lowering: Lowering, node: Node) -> Value:
+def _dropout(lowering: Lowering, node: OnnxNode) -> Value:
     training = node.constant(2)
     if training is not None and training.any():
         raise ModelError("training mode is not supported; export the network for inference")
     return node.variable()
 
 
-def _cast(lowering: Lowering, node: Node) -> Value:
+def _cast(lowering: Lowering, node: OnnxNode) -> Value:
     from onnx import TensorProto, helper
 
     like = node.constant(1)
@@ -75,7 +75,7 @@ MOVES: dict[str, tuple[int, ...] | None] = {
 }
 
 
-def _move(lowering: Lowering, node: Node) -> Result:
+def _move(lowering: Lowering, node: OnnxNode) -> Result:
     allowed = MOVES.get(node.operator, (0,))
     for at in range(len(node.inputs)):
         if allowed is not None and at not in allowed:
@@ -86,14 +86,14 @@ def _move(lowering: Lowering, node: Node) -> Result:
     return sparse_maps.moved(lowering, values, lambda given: node.evaluate(dict(zip(names, given, strict=True))), node.name)
 
 
-def _probe(lowering: Lowering, node: Node) -> Value:
+def _probe(lowering: Lowering, node: OnnxNode) -> Value:
     [(name, value)] = node.variables().items()
     if node.names.count(name) > 1:
         raise ModelError("products of results are not supported; they are not piecewise linear")
     return sparse_maps.probed(lowering, value, lambda given: node.evaluate({name: given})[0], node.name)
 
 
-def _neg(lowering: Lowering, node: Node) -> Value:
+def _neg(lowering: Lowering, node: OnnxNode) -> Value:
     return piecewise.negative(lowering, node.variable(), node.name)
 
 
@@ -105,16 +105,16 @@ def _plus(lowering: Lowering, a: Value | Array, b: Value | Array, alone: Sequenc
     return lowering.shift(value, tensor_of(constant), free, name)
 
 
-def _given(node: Node) -> list[Value | Array]:
+def _given(node: OnnxNode) -> list[Value | Array]:
     return [value for value in node.inputs if value is not None]
 
 
-def _add(lowering: Lowering, node: Node) -> Value:
+def _add(lowering: Lowering, node: OnnxNode) -> Value:
     a, b = _given(node)
     return _plus(lowering, a, b, node.alone, node.name)
 
 
-def _sum(lowering: Lowering, node: Node) -> Value:
+def _sum(lowering: Lowering, node: OnnxNode) -> Value:
     constants = [value for value in _given(node) if not isinstance(value, Value)]
     values = [value for value in _given(node) if isinstance(value, Value)]
     total = functools.reduce(lambda a, b: lowering.add(a, b, node.name), values)
@@ -126,7 +126,7 @@ def _sum(lowering: Lowering, node: Node) -> Value:
     return lowering.scale(total, 1 / len(node.inputs), 0.0, node.name) if node.operator == "Mean" else total
 
 
-def _sub(lowering: Lowering, node: Node) -> Value:
+def _sub(lowering: Lowering, node: OnnxNode) -> Value:
     a, b = node.inputs
     if isinstance(a, Value) and isinstance(b, Value):
         return lowering.subtract(a, b, node.name)
@@ -135,16 +135,16 @@ def _sub(lowering: Lowering, node: Node) -> Value:
     return lowering.scale(node.variable(1), -1.0, node.tensor(0), node.name)
 
 
-def _mul(lowering: Lowering, node: Node) -> Value:
+def _mul(lowering: Lowering, node: OnnxNode) -> Value:
     at = 0 if isinstance(node.inputs[0], Value) else 1
     return lowering.scale(node.variable(at), node.tensor(1 - at), 0.0, node.name)
 
 
-def _div(lowering: Lowering, node: Node) -> Value:
+def _div(lowering: Lowering, node: OnnxNode) -> Value:
     return lowering.scale(node.variable(), 1 / node.tensor(1), 0.0, node.name)
 
 
-def _reduce(lowering: Lowering, node: Node) -> Value:
+def _reduce(lowering: Lowering, node: OnnxNode) -> Value:
     value, axes = node.variable(), node.integers(1, "axes")
     if not axes and node.attributes.get("noop_with_empty_axes", 0):
         return value
@@ -160,7 +160,7 @@ def _reduce(lowering: Lowering, node: Node) -> Value:
     return sparse_maps.reduce(lowering, value, axes, keep, node.operator == "ReduceMean", node.name)
 
 
-def _batch_normalization(lowering: Lowering, node: Node) -> Value:
+def _batch_normalization(lowering: Lowering, node: OnnxNode) -> Value:
     if node.attributes.get("training_mode", 0) or not node.attributes.get("spatial", 1):
         raise ModelError("training mode and spatial=0 are not supported; export the network for inference")
     factor, shift, mean, variance = (node.tensor(at) for at in range(1, 5))
@@ -168,7 +168,7 @@ def _batch_normalization(lowering: Lowering, node: Node) -> Value:
     return lowering.batch_norm(node.variable(), factor, shift, mean, variance, eps, node.name)
 
 
-def _gemm(lowering: Lowering, node: Node) -> Value:
+def _gemm(lowering: Lowering, node: OnnxNode) -> Value:
     at = 0 if isinstance(node.inputs[0], Value) else 1
     value, weight = node.variable(at), node.tensor(1 - at)
     turned = [bool(node.attributes.get(name, 0)) for name in ("transA", "transB")]
@@ -184,12 +184,12 @@ def _gemm(lowering: Lowering, node: Node) -> Value:
     return _plus(lowering, result, third, (True, True), node.name)
 
 
-def _matmul(lowering: Lowering, node: Node) -> Value:
+def _matmul(lowering: Lowering, node: OnnxNode) -> Value:
     at = 0 if isinstance(node.inputs[0], Value) else 1
     return sparse_maps.matmul(lowering, node.variable(at), node.tensor(1 - at), bool(at), node.name)
 
 
-def _window(node: Node, value: Value, kernel: Sequence[int]) -> Window:
+def _window(node: OnnxNode, value: Value, kernel: Sequence[int]) -> Window:
     size, given = image(value), node.attributes
     rank = len(size)
     pads = tuple(given.get("pads", [0] * 2 * rank))
@@ -208,13 +208,13 @@ def _window(node: Node, value: Value, kernel: Sequence[int]) -> Window:
     return window.ceil(size) if given.get("ceil_mode", 0) else window
 
 
-def _conv(lowering: Lowering, node: Node) -> Value:
+def _conv(lowering: Lowering, node: OnnxNode) -> Value:
     value, weight = node.variable(), node.tensor(1)
     window = _window(node, value, node.attributes.get("kernel_shape", weight.shape[2:]))
     return convolutions.conv(lowering, value, weight, node.optional(2), window, node.attributes.get("group", 1), node.name)
 
 
-def _conv_transpose(lowering: Lowering, node: Node) -> Value:
+def _conv_transpose(lowering: Lowering, node: OnnxNode) -> Value:
     value, weight, given = node.variable(), node.tensor(1), node.attributes
     kernel = tuple(weight.shape[2:])
     size, rank = image(value), len(kernel)
@@ -234,28 +234,28 @@ def _conv_transpose(lowering: Lowering, node: Node) -> Value:
     return convolutions.conv_transpose(lowering, value, weight, node.optional(2), window, more, groups, node.name)
 
 
-def _average_pool(lowering: Lowering, node: Node) -> Value:
+def _average_pool(lowering: Lowering, node: OnnxNode) -> Value:
     value = node.variable()
     window = _window(node, value, node.attributes["kernel_shape"])
     return convolutions.average_pool(lowering, value, window, bool(node.attributes.get("count_include_pad", 0)), node.name)
 
 
-def _global_average_pool(lowering: Lowering, node: Node) -> Value:
+def _global_average_pool(lowering: Lowering, node: OnnxNode) -> Value:
     value = node.variable()
     return convolutions.average_pool(lowering, value, Window.plain(image(value)), False, node.name)
 
 
-def _max_pool(lowering: Lowering, node: Node) -> Value:
+def _max_pool(lowering: Lowering, node: OnnxNode) -> Value:
     value = node.variable()
     return convolutions.max_pool(lowering, value, _window(node, value, node.attributes["kernel_shape"]), node.name)
 
 
-def _global_max_pool(lowering: Lowering, node: Node) -> Value:
+def _global_max_pool(lowering: Lowering, node: OnnxNode) -> Value:
     value = node.variable()
     return piecewise.reduce_largest(lowering, value, range(2, len(value.shape)), True, node.name)
 
 
-def _pad(lowering: Lowering, node: Node) -> Result:
+def _pad(lowering: Lowering, node: OnnxNode) -> Result:
     value, pads, axes = node.variable(), node.integers(1, "pads") or [], node.integers(3, "axes")
     if node.text("mode", "constant") != "constant" or node.number(2, "value", 0.0):
         return _move(lowering, node)
@@ -265,7 +265,7 @@ def _pad(lowering: Lowering, node: Node) -> Result:
     return convolutions.pad(lowering, value, before, after, node.name)
 
 
-def _resize(lowering: Lowering, node: Node) -> Value:
+def _resize(lowering: Lowering, node: OnnxNode) -> Value:
     value, given = node.variable(), node.attributes
     rank, old = len(value.shape), node.operator == "Upsample" or node.opset < 11
     if given.get("antialias", 0) or node.text("keep_aspect_ratio_policy", "stretch") != "stretch":
@@ -287,35 +287,35 @@ def _resize(lowering: Lowering, node: Node) -> Value:
     return convolutions.resize(lowering, value, shape, scales, how, node.name)
 
 
-def _relu(lowering: Lowering, node: Node) -> Value:
+def _relu(lowering: Lowering, node: OnnxNode) -> Value:
     return lowering.relu(node.variable(), node.name)
 
 
-def _leaky_relu(lowering: Lowering, node: Node) -> Value:
+def _leaky_relu(lowering: Lowering, node: OnnxNode) -> Value:
     return piecewise.leaky(lowering, node.variable(), node.attributes.get("alpha", 0.01), node.name)
 
 
-def _prelu(lowering: Lowering, node: Node) -> Value:
+def _prelu(lowering: Lowering, node: OnnxNode) -> Value:
     return piecewise.leaky(lowering, node.variable(), node.tensor(1), node.name)
 
 
-def _clip(lowering: Lowering, node: Node) -> Value:
+def _clip(lowering: Lowering, node: OnnxNode) -> Value:
     low, high = node.number(1, "min", None), node.number(2, "max", None)
     low = None if low is None or low <= -UNBOUNDED else low
     high = None if high is None or high >= UNBOUNDED else high
     return piecewise.clip(lowering, node.variable(), low, high, node.name)
 
 
-def _hard_sigmoid(lowering: Lowering, node: Node) -> Value:
+def _hard_sigmoid(lowering: Lowering, node: OnnxNode) -> Value:
     alpha, beta = node.attributes.get("alpha", 0.2), node.attributes.get("beta", 0.5)
     return piecewise.clip(lowering, lowering.scale(node.variable(), alpha, beta, node.name), 0.0, 1.0, node.name)
 
 
-def _abs(lowering: Lowering, node: Node) -> Value:
+def _abs(lowering: Lowering, node: OnnxNode) -> Value:
     return piecewise.absolute(lowering, node.variable(), node.name)
 
 
-def _extreme(lowering: Lowering, node: Node) -> Value:
+def _extreme(lowering: Lowering, node: OnnxNode) -> Value:
     choose = piecewise.maximum if node.operator == "Max" else piecewise.minimum
     parts = [value if isinstance(value, Value) else tensor_of(value) for value in _given(node)]
     # Constants last, so that a value is there to be compared with.
@@ -324,7 +324,7 @@ def _extreme(lowering: Lowering, node: Node) -> Value:
     return functools.reduce(lambda a, b: choose(lowering, a, b, node.name), others, first)
 
 
-def _softmax(lowering: Lowering, node: Node) -> Value:
+def _softmax(lowering: Lowering, node: OnnxNode) -> Value:
     value = node.variable()
     axis = node.attributes.get("axis", -1 if node.opset >= 13 else 1)
     rank = len(value.shape)
@@ -333,40 +333,40 @@ def _softmax(lowering: Lowering, node: Node) -> Value:
     return lowering.softmax(value, axes, node.operator == "LogSoftmax", node.name)
 
 
-def _flatten(lowering: Lowering, node: Node) -> Value:
+def _flatten(lowering: Lowering, node: OnnxNode) -> Value:
     value, axis = node.variable(), node.attributes.get("axis", 1)
     axis += len(value.shape) if axis < 0 else 0
     return lowering.reshape(value, (math.prod(value.shape[:axis]), -1))
 
 
-def _reshape(lowering: Lowering, node: Node) -> Value:
+def _reshape(lowering: Lowering, node: OnnxNode) -> Value:
     value, target = node.variable(), node.integers(1, "shape") or []
     if not node.attributes.get("allowzero", 0):
         target = [value.shape[axis] if n == 0 else n for axis, n in enumerate(target)]
     return lowering.reshape(value, target)
 
 
-def _transpose(lowering: Lowering, node: Node) -> Value:
+def _transpose(lowering: Lowering, node: OnnxNode) -> Value:
     value = node.variable()
     axes = node.attributes.get("perm", range(len(value.shape))[::-1])
     return lowering.transpose(value, axes, node.name)
 
 
-def _squeeze(lowering: Lowering, node: Node) -> Value:
+def _squeeze(lowering: Lowering, node: OnnxNode) -> Value:
     value, axes = node.variable(), node.integers(1, "axes")
     rank = len(value.shape)
     gone = {axis for axis, n in enumerate(value.shape) if n == 1} if axes is None else {axis % rank for axis in axes}
     return lowering.reshape(value, [n for axis, n in enumerate(value.shape) if axis not in gone])
 
 
-def _unsqueeze(lowering: Lowering, node: Node) -> Value:
+def _unsqueeze(lowering: Lowering, node: OnnxNode) -> Value:
     value, axes = node.variable(), node.integers(1, "axes") or []
     rank = len(value.shape) + len(axes)
     new, old = {axis % rank for axis in axes}, iter(value.shape)
     return lowering.reshape(value, [1 if axis in new else next(old) for axis in range(rank)])
 
 
-OPERATORS: dict[str, Callable[[Lowering, Node], Result]] = {
+OPERATORS: dict[str, Callable[[Lowering, OnnxNode], Result]] = {
     **dict.fromkeys(MOVES, _move),
     **dict.fromkeys(("ReduceL1", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"), _reduce),
     **dict.fromkeys(("Cast", "CastLike"), _cast),

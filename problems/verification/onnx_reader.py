@@ -26,7 +26,7 @@ from blocklp.problems.verification.lowering import Array, Lowering, Value
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.onnx_constants import UNFOLDED, Evaluator
 from blocklp.problems.verification.onnx_files import Runtime, load_model, source_of
-from blocklp.problems.verification.onnx_nodes import Node
+from blocklp.problems.verification.onnx_nodes import OnnxNode
 from blocklp.problems.verification.onnx_operators import AFTER_SOFTMAX, OPERATORS, way_out
 from blocklp.problems.verification.operations import Shape
 
@@ -112,7 +112,7 @@ class _Found(NamedTuple):
 
 def _read(file: Path, max_bytes: int, deadline: Deadline) -> _Found:
     model, data = load_model(file, max_bytes, deadline)
-    reader = _Reader(file, model, max_bytes, deadline)
+    reader = _OnnxReader(file, model, max_bytes, deadline)
     network = reader.read()
     # onnxruntime would evaluate whatever else there is, however large; what the output depends on is unchanged.
     source = model.SerializeToString() if reader.pruned() else source_of(file, data)
@@ -162,7 +162,7 @@ def _check_head(network: Network, before: Runtime, runtime: Runtime) -> None:
             raise FormatError(f"{runtime.file}: {network.head.name} is no such softmax in onnxruntime; please report the network")
 
 
-class _Reader:
+class _OnnxReader:
     """Goes through the nodes of a model."""
 
     def __init__(self, file: Path, model: onnx.ModelProto, max_bytes: int, deadline: Deadline) -> None:
@@ -290,7 +290,7 @@ class _Reader:
             attributes = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
             result = handler(
                 self.lowering,
-                Node(node.op_type, name, inputs, [*node.input], attributes, alone, self.opset, self._evaluation(node)),
+                OnnxNode(node.op_type, name, inputs, [*node.input], attributes, alone, self.opset, self._evaluation(node)),
             )
             if isinstance(result, Value) and result.head is not None and not heads:
                 self.logits = node.input[0]

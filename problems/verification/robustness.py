@@ -271,13 +271,13 @@ def decide(
     for first in range(0, len(classes), most):
         part = slice(first, first + most)
         given = None if wanted is None else wanted[part]
-        batch = _Batch(network, lower[part], upper[part], points[part], own[part], given, timeout, replay)
+        batch = _ImageBatch(network, lower[part], upper[part], points[part], own[part], given, timeout, replay)
         for result in batch.results():
             yield replace(result, image=first + result.image)
 
 
 @dataclass
-class _Batch:
+class _ImageBatch:
     """Some images at work; ``margins`` ``(images, outputs)`` are proved, and infinite where no counterexample is asked for."""
 
     network: Network

@@ -89,7 +89,7 @@ DEFAULT = VerifySettings()
 
 
 @dataclass(frozen=True)
-class Progress:
+class VerificationEvent:
     """The progress that a callback sees: the phase, seconds since the start, and the search, where one is running."""
 
     phase: str
@@ -145,7 +145,7 @@ def verify(
     runtime: Runtime | None = None,
     attack: bool = True,
     known: Relaxation | None = None,
-    callback: Callable[[Progress], None] | None = None,
+    callback: Callable[[VerificationEvent], None] | None = None,
     settings: VerifySettings = DEFAULT,
 ) -> Verdict:
     """Decide whether a property has a counterexample.
@@ -167,7 +167,7 @@ def verify(
         Bounds of all layers over one box that holds those of the clauses, ``network_bounds(...).relaxation``, in place of the quick
         ones.  A short search with them comes first, and better bounds start from them.
     callback : callable, optional
-        Gets a :class:`Progress` at every phase and after every batch of nodes.
+        Gets a :class:`VerificationEvent` at every phase and after every batch of nodes.
     settings : VerifySettings
         Where the search changes its ways; verdicts are as valid with any.
 
@@ -193,7 +193,9 @@ def verify(
     if network.head is not None:
         # The rows hold at the outputs where they hold at the results before the softmax: these are bounded and attacked.
         network.head.check(prop)
-    run = _Run(network, prop, deadline, runtime_of(network) if runtime is None else runtime, attack, known, callback, settings)
+    run = _Verification(
+        network, prop, deadline, runtime_of(network) if runtime is None else runtime, attack, known, callback, settings
+    )
     for number, clause in enumerate(prop.clauses if known is not None else ()):
         assert known is not None
         if bool((known.lower[0] > run.box(clause)[0]).any() or (known.upper[0] < run.box(clause)[1]).any()):
@@ -219,14 +221,14 @@ class _Witness(Exception):
 
 
 @dataclass
-class _Run:
+class _Verification:
     network: Network
     prop: Property
     deadline: Deadline
     runtime: Runtime
     attack: bool
     known: Relaxation | None
-    callback: Callable[[Progress], None] | None
+    callback: Callable[[VerificationEvent], None] | None
     settings: VerifySettings
     began: float = field(default_factory=time.perf_counter)
     phases: dict[str, float] = field(default_factory=dict)
@@ -405,7 +407,7 @@ class _Run:
             def tell(event: SearchEvent) -> None:
                 self.nodes = done + event.nodes
                 if self.callback is not None:
-                    self.callback(Progress("search", time.perf_counter() - self.began, event))
+                    self.callback(VerificationEvent("search", time.perf_counter() - self.began, event))
 
             left = self.deadline.within(patience).seconds  # past the deadline the frontier comes back
             limits: dict[str, Any] = {"max_nodes": most, "time_limit": left, "memory": MEMORY}
@@ -416,7 +418,7 @@ class _Run:
 
     def _phase(self, name: str) -> _Phase:
         if self.callback is not None:
-            self.callback(Progress(name, time.perf_counter() - self.began))
+            self.callback(VerificationEvent(name, time.perf_counter() - self.began))
         return _Phase(self.phases, name)
 
 

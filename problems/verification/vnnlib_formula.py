@@ -133,7 +133,7 @@ def first_missing(bounds: dict[int, Bound], outer: dict[int, Bound], inputs: int
     return next(key for index in range(inputs) for key in (~index, index) if key not in outer and key not in bounds)
 
 
-class Arrays:
+class ClauseArrays:
     """Float64 arrays of clauses: boxes from bounds that refine common ones, and rows, each made once."""
 
     def __init__(self, common: dict[int, Bound], inputs: int, outputs: int, most: int) -> None:

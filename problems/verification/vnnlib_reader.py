@@ -37,8 +37,8 @@ from blocklp.problems.verification.vnnlib_formula import (
     LARGEST_FLOAT32,
     ONE,
     ZERO,
-    Arrays,
     Bound,
+    ClauseArrays,
     Formula,
     Junction,
     Linear,
@@ -154,7 +154,7 @@ def parse_property(
     float32 : bool
         Read decimals as the nearest float32 numbers, and refuse arithmetic, which would be rounded.
     """
-    reader = _Reader(file, text, max_bytes, deadline, float32)
+    reader = _VnnlibReader(file, text, max_bytes, deadline, float32)
     reader.read()
     try:
         clauses = reader.clauses(*reader.counts(inputs, outputs))
@@ -190,7 +190,7 @@ class _Tensor:
 
 
 @dataclass
-class _Reader:
+class _VnnlibReader:
     """The state of reading one file: its text, what it has declared and what it has asserted."""
 
     path: Path
@@ -493,7 +493,7 @@ class _Reader:
             raise self.no_value(common, empty)
         # What is common to all alternatives is not copied into each: it holds thousands of bounds.
         cases_of = alternatives(Junction(True, [part for part in parts if isinstance(part, Junction)]))
-        arrays = Arrays(common, inputs, outputs, self.max_bytes // 8)
+        arrays = ClauseArrays(common, inputs, outputs, self.max_bytes // 8)
         clauses: list[Clause] = []
         refined: dict[int, Bound] = {}
         for atoms in cases_of:

@@ -14,11 +14,11 @@ import blocklp as bl
 from blocklp.errors import ModelError
 from blocklp.kernels import compiled
 from blocklp.problems import tightened_search
-from blocklp.problems.exact import ExactSettings, Run
+from blocklp.problems.exact import ExactRun, ExactSettings
 from blocklp.problems.integers import LARGEST, Grid, Unit
 from blocklp.problems.mis import WeightedGraph, solve_mis_exactly
 from blocklp.problems.mis import exact as mis_module
-from blocklp.problems.mis.reductions import Kernel
+from blocklp.problems.mis.reductions import ReducedGraph
 from blocklp.problems.mrf import Mrf, solve_mrf_exactly
 from blocklp.problems.qpbo import Qubo, convex_search, roof_duality_model, solve_qpbo_exactly
 from blocklp.problems.qpbo import exact as qpbo_module
@@ -127,7 +127,7 @@ def cut_of_two(seed):
 
 def test_a_rest_that_is_stopped_a_step_from_its_bound_is_no_proof():
     qubo = Qubo.max_cut(5, list(itertools.combinations(range(5), 2)), np.ones(10))
-    model, run = roof_duality_model(qubo), Run(bl.Deadline(), None, settings=ExactSettings(root_passes=1, shrunk=0.9))
+    model, run = roof_duality_model(qubo), ExactRun(bl.Deadline(), None, settings=ExactSettings(root_passes=1, shrunk=0.9))
     one = Labelled(torch.tensor([1, 0, 0, 0, 0]), -4.0)  # the best have two ones, and -6
 
     def rest(fixings):
@@ -258,7 +258,7 @@ def test_an_interrupt_anywhere_leaves_a_bracket_of_the_minimum(owner, name, all_
     [
         *((qpbo_module, name) for name in ("search_tightened", "round_fractional", "minimised", "fold")),
         *((tightened_search, name) for name in ("tightened", "branch_and_bound")),
-        *((tightened_search._Search, name) for name in ("tighten", "branch", "expand", "offer", "rest")),
+        *((tightened_search._TightenedSearch, name) for name in ("tighten", "branch", "expand", "offer", "rest")),
         (bl.Nodes, "solve"),
     ],
 )
@@ -289,7 +289,7 @@ def crowded(seed):
     [
         *((mis_module, name) for name in ("_greedy", "_kernel", "local_search", "_narrow", "solve_qpbo_exactly", "branch_and_bound")),
         (mis_module, "_graph"),
-        *((Kernel, name) for name in ("reduce", "fix_by_flow", "lift", "drop")),
+        *((ReducedGraph, name) for name in ("reduce", "fix_by_flow", "lift", "drop")),
     ],
 )
 def test_an_interrupt_anywhere_leaves_a_bracket_of_the_heaviest_set(owner, name, all_labellings, monkeypatch):

@@ -29,7 +29,7 @@ CLASSES, GROWN = "classes of rows", ", grown"
 """How structures were found, in words."""
 
 
-class Candidates:
+class StructureCandidates:
     """Structures of a matrix, with words that say how each was found.
 
     Parameters

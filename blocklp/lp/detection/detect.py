@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, issparse
 from blocklp.errors import ModelError, NonFiniteError, install
 from blocklp.general_solvers.linear_program import Array, LinearProgram
 from blocklp.lp.detection.block_structure import BlockStructure, described
-from blocklp.lp.detection.candidates import CLASSES, GROWN, Candidates
+from blocklp.lp.detection.candidates import CLASSES, GROWN, StructureCandidates
 from blocklp.lp.detection.partitions import installed
 from blocklp.lp.detection.pattern import Numbers, Pattern, Split, common_block, measured
 from blocklp.lp.detection.row_classes import RowFacts, row_facts
@@ -95,7 +95,7 @@ def structures(program: Any, *, score: str = "white", effort: float = 1.0) -> li
     worth, work = score_of(score), real(effort, "effort")
     rows = _Rows.of(program)
     pattern, facts = rows.pattern, rows.facts
-    candidates = Candidates(pattern, facts, worth, work)
+    candidates = StructureCandidates(pattern, facts, worth, work)
     found: dict[tuple[bytes, bytes], tuple[float, Split, str]] = {}
 
     def keep(how: str, candidate: Split) -> None:

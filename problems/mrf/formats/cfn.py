@@ -42,7 +42,7 @@ from blocklp.problems.qpbo.arrays import FloatArray
 from blocklp.problems.qpbo.readers import NODE, Lines
 
 
-class Network(FieldReader):
+class CfnReader(FieldReader):
     """A network while it is read."""
 
     def __post_init__(self) -> None:
@@ -183,7 +183,7 @@ class Network(FieldReader):
         self.open("the parameters")
         if name == NESTED:
             self.tag("cfn")
-            inner = Network(self.words)
+            inner = CfnReader(self.words)
             inner.read()
             self.tag("lb")
             least = inner.units("the least cost")
@@ -212,7 +212,7 @@ class Network(FieldReader):
 
 def read_cfn(lines: Lines, name: str) -> Mrf:
     """Read an energy."""
-    network = Network(cfn_words(lines))
+    network = CfnReader(cfn_words(lines))
     network.read()
     network.words.end()
     return network.costs.finish(name)

@@ -7,14 +7,14 @@ from blocklp.problems.mrf.nonconvex.frank_wolfe import frank_wolfe
 from blocklp.problems.mrf.nonconvex.minimise import METHODS, minimise
 from blocklp.problems.mrf.nonconvex.multilinear import Multilinear
 from blocklp.problems.mrf.nonconvex.projected_gradient import projected_gradient
-from blocklp.problems.mrf.nonconvex.run import History, Minimised, Run
+from blocklp.problems.mrf.nonconvex.run import Minimised, NonconvexHistory, NonconvexRun
 
 __all__ = [
     "METHODS",
-    "History",
     "Minimised",
     "Multilinear",
-    "Run",
+    "NonconvexHistory",
+    "NonconvexRun",
     "admm",
     "block_coordinate_descent",
     "convex_qp",

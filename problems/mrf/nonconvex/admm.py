@@ -24,7 +24,7 @@ from torch import Tensor
 
 from blocklp.errors import OptionError
 from blocklp.problems.mrf.nonconvex.projected_gradient import project
-from blocklp.problems.mrf.nonconvex.run import Run, check_positive
+from blocklp.problems.mrf.nonconvex.run import NonconvexRun, check_positive
 from blocklp.status import Status
 
 Split = Literal["cyclic", "star", "symmetric"]
@@ -34,7 +34,7 @@ PATIENCE = 5
 
 
 def admm(
-    run: Run,
+    run: NonconvexRun,
     *,
     decomposition: Split = "cyclic",
     penalty: float = 0.1,
@@ -46,7 +46,7 @@ def admm(
 
     Parameters
     ----------
-    run : Run
+    run : NonconvexRun
         The run.
     decomposition : {"cyclic", "star", "symmetric"}
         Which copies are compared.

@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 from blocklp.problems.mrf.nonconvex.multilinear import Multilinear
-from blocklp.problems.mrf.nonconvex.run import Run, check_positive
+from blocklp.problems.mrf.nonconvex.run import NonconvexRun, check_positive
 from blocklp.status import Status
 
 
-def block_coordinate_descent(run: Run, *, steps: int = 1000) -> None:
+def block_coordinate_descent(run: NonconvexRun, *, steps: int = 1000) -> None:
     """Descend to a labelling that no change of one variable improves.
 
     Parameters
     ----------
-    run : Run
+    run : NonconvexRun
         The run.
     steps : int
         Most turns of all variables, at least 1.
@@ -56,7 +56,7 @@ def turn(energy: Multilinear, x: Tensor) -> Tensor:
     return x
 
 
-def rounded(energy: Multilinear, x: Tensor, run: Run | None = None, steps: int = 1000) -> Tensor:
+def rounded(energy: Multilinear, x: Tensor, run: NonconvexRun | None = None, steps: int = 1000) -> Tensor:
     """Labellings ``(batch, n)`` from points ``(batch, n, most labels)``, whose energies are not above those of the points.
 
     After the first turn, time may be up.
@@ -67,7 +67,7 @@ def rounded(energy: Multilinear, x: Tensor, run: Run | None = None, steps: int =
         The energy.
     x : Tensor
         ``(batch, n, most labels)``: points of the simplices.
-    run : Run, optional
+    run : NonconvexRun, optional
         Says when time is up.
     steps : int
         Turns at most.

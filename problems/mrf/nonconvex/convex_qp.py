@@ -17,15 +17,15 @@ from blocklp.errors import ModelError
 from blocklp.problems.mrf.heuristics import softened
 from blocklp.problems.mrf.nonconvex.frank_wolfe import descend_along
 from blocklp.problems.mrf.nonconvex.multilinear import Multilinear
-from blocklp.problems.mrf.nonconvex.run import Run
+from blocklp.problems.mrf.nonconvex.run import NonconvexRun
 
 
-def convex_qp(run: Run, *, steps: int = 200, tolerance: float = 1e-6) -> None:
+def convex_qp(run: NonconvexRun, *, steps: int = 200, tolerance: float = 1e-6) -> None:
     """Minimise the convex relaxation over the simplices; it never rises.
 
     Parameters
     ----------
-    run : Run
+    run : NonconvexRun
         The run.
     steps, tolerance
         As in :func:`~blocklp.problems.mrf.nonconvex.frank_wolfe.frank_wolfe`, for the relaxation.

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from blocklp.errors import OptionError
 from blocklp.problems.mrf.nonconvex.polynomial import evaluate, minimiser
-from blocklp.problems.mrf.nonconvex.run import Run, check_positive
+from blocklp.problems.mrf.nonconvex.run import NonconvexRun, check_positive
 from blocklp.status import Status
 
 
-class Objective(Protocol):
+class PolynomialObjective(Protocol):
     """A function that is a polynomial on segments."""
 
     def value(self, x: Tensor) -> Tensor:
@@ -34,12 +34,12 @@ class Objective(Protocol):
         """Coefficients on the way, constant first: ``(batch, degree + 1)``."""
 
 
-def frank_wolfe(run: Run, *, steps: int = 200, tolerance: float = 1e-6) -> None:
+def frank_wolfe(run: NonconvexRun, *, steps: int = 200, tolerance: float = 1e-6) -> None:
     r"""Minimise E over the simplices; it never rises.
 
     Parameters
     ----------
-    run : Run
+    run : NonconvexRun
         The run.
     steps : int
         Most steps, at least 1.
@@ -55,14 +55,16 @@ def frank_wolfe(run: Run, *, steps: int = 200, tolerance: float = 1e-6) -> None:
     descend_along(run, run.energy, lambda x, slope: run.energy.best_labels(slope), steps, tolerance)
 
 
-def descend_along(run: Run, objective: Objective, target: Callable[[Tensor, Tensor], Tensor], steps: int, tolerance: float) -> None:
+def descend_along(
+    run: NonconvexRun, objective: PolynomialObjective, target: Callable[[Tensor, Tensor], Tensor], steps: int, tolerance: float
+) -> None:
     """Go from points towards the targets that ``target(points, gradients)`` names, as far as the exact line search says.
 
     Parameters
     ----------
-    run : Run
+    run : NonconvexRun
         Has the first points, and gets those of every step.
-    objective : Objective
+    objective : PolynomialObjective
         The function on ``(batch, n, most labels)``.
     target : callable
         Takes points and gradients, and returns points to go towards, all of one shape.

@@ -19,7 +19,7 @@ from blocklp.problems.mrf.nonconvex.convex_qp import convex_qp
 from blocklp.problems.mrf.nonconvex.frank_wolfe import frank_wolfe
 from blocklp.problems.mrf.nonconvex.multilinear import Multilinear
 from blocklp.problems.mrf.nonconvex.projected_gradient import projected_gradient
-from blocklp.problems.mrf.nonconvex.run import Minimised, Run
+from blocklp.problems.mrf.nonconvex.run import Minimised, NonconvexRun
 from blocklp.status import Status
 
 METHODS: dict[str, Callable[..., None]] = {
@@ -89,7 +89,7 @@ def minimise(
     if not time_limit > 0:
         raise OptionError(f"time_limit is {time_limit}; give a positive time")
     energy = Multilinear(mrf, starts.device if isinstance(starts, Tensor) else torch.device(device))
-    run = Run(energy, _points(energy, starts, seed), time_limit)
+    run = NonconvexRun(energy, _points(energy, starts, seed), time_limit)
     try:
         METHODS[method](run, **options)
         labels = rounded(energy, run.point, run)

@@ -13,15 +13,15 @@ from torch import Tensor
 
 from blocklp.oracles.simplex import threshold
 from blocklp.problems.mrf.nonconvex.frank_wolfe import descend_along
-from blocklp.problems.mrf.nonconvex.run import Run, check_positive
+from blocklp.problems.mrf.nonconvex.run import NonconvexRun, check_positive
 
 
-def projected_gradient(run: Run, *, rate: float = 1.0, steps: int = 200, tolerance: float = 1e-6) -> None:
+def projected_gradient(run: NonconvexRun, *, rate: float = 1.0, steps: int = 200, tolerance: float = 1e-6) -> None:
     r"""Minimise E over the simplices; it never rises.
 
     Parameters
     ----------
-    run : Run
+    run : NonconvexRun
         The run.
     rate : float
         :math:`\beta_i` times the difference of the largest and the least entry of :math:`\partial E / \partial x_i`: how far a step

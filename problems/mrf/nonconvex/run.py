@@ -14,7 +14,7 @@ from blocklp.status import Status
 
 
 @dataclass(frozen=True)
-class History:
+class NonconvexHistory:
     """What a method had after every step.
 
     Attributes
@@ -44,7 +44,7 @@ class Minimised:
         The method's last point, from which the labels were rounded; 0 where there is no such label.
     value : Tensor, shape (batch,), float64
         The multilinear energy there, infinite entries softened.
-    history : History
+    history : NonconvexHistory
     seconds : float
         Time spent.
     status : Status
@@ -56,7 +56,7 @@ class Minimised:
     energy: Tensor
     point: Tensor
     value: Tensor
-    history: History
+    history: NonconvexHistory
     seconds: float
     status: Status
 
@@ -66,7 +66,7 @@ class Minimised:
         return int(self.energy.argmin())
 
 
-class Run:
+class NonconvexRun:
     """What methods work on: the energy, their points and the clock.
 
     Attributes
@@ -101,11 +101,11 @@ class Run:
             self.status = Status.TIME_LIMIT
         return self.status == Status.TIME_LIMIT
 
-    def history(self) -> History:
+    def history(self) -> NonconvexHistory:
         """Steps so far."""
         none = self.point.new_empty(0, len(self.point))
         values = torch.stack([value for value, _ in self._trace]) if self._trace else none
-        return History(values, torch.tensor([seconds for _, seconds in self._trace], dtype=torch.float64))
+        return NonconvexHistory(values, torch.tensor([seconds for _, seconds in self._trace], dtype=torch.float64))
 
 
 def check_positive(**options: float) -> None:

@@ -16,7 +16,7 @@ from blocklp.kernels.operations import IMPLEMENTATIONS, OPERATIONS
 from blocklp.kernels.plan import Plan
 from blocklp.methods import active_set as atom
 from blocklp.methods.prox import Prox, ProxStepState
-from blocklp.methods.sweeps import Asked, Query
+from blocklp.methods.sweeps import Asked, OracleQuery
 from blocklp.oracles import AtMostOne, Edge
 
 from ... import simulated_device, triton_interpreter
@@ -119,7 +119,7 @@ def test_oracles_are_asked(case: str, passes: int, dtype: torch.dtype) -> None:
         found, known = [], []
         for kept, way, plan in ((found, triton, ours), (known, definition, plain)):
             duals = torch.full_like(state.duals, torch.nan)
-            query = Query(plan.problem, state.points, state.centre, state.eta, duals)
+            query = OracleQuery(plan.problem, state.points, state.centre, state.eta, duals)
             answer, values = way("ask_group", plan, group, query, own(atoms), weights.clone(), earlier.clone())
             kept += [values, duals[:, group.start : group.stop], answer.weights, answer.earlier]
             kept += [answer.atoms.points] if isinstance(answer.atoms, atom.VertexCache) else []

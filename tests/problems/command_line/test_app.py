@@ -20,7 +20,7 @@ import blocklp as bl
 import blocklp.problems.qpbo
 from blocklp.problems.command_line import demo as tour
 from blocklp.problems.command_line.app import OPTIONAL, app
-from blocklp.problems.command_line.report import Row, to_json
+from blocklp.problems.command_line.report import RelaxationRow, to_json
 from blocklp.problems.qpbo import Qubo, read_qubo, solve_qpbo, solve_qpbo_exactly
 
 ROOT = Path(__file__).parents[3]
@@ -245,7 +245,7 @@ def test_json_has_no_infinities():
     found = solve_qpbo(Qubo.from_terms([-1.0, 1.0], [(0, 1)], [1.0]))
     nothing = torch.tensor([torch.inf], dtype=torch.float64)
     found = replace(found, relaxation=replace(found.relaxation, primal=nothing, gap=nothing))
-    [entry] = json.loads(to_json([Row("x", 2, 1, found)], "prox"), parse_constant=pytest.fail)
+    [entry] = json.loads(to_json([RelaxationRow("x", 2, 1, found)], "prox"), parse_constant=pytest.fail)
     assert entry["primal"] is None and entry["gap"] is None
 
 

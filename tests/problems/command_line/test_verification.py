@@ -31,7 +31,7 @@ from blocklp.problems.verification import answers, batch, images
 from blocklp.problems.verification.onnx_files import Runtime
 from blocklp.problems.verification.onnx_operators import OPERATORS
 from blocklp.problems.verification.onnx_reader import load_onnx, read_onnx
-from blocklp.problems.verification.verify import Progress
+from blocklp.problems.verification.verify import VerificationEvent
 from blocklp.problems.verification.vnnlib_reader import read_property
 from blocklp.search.best_first import SearchEvent
 
@@ -420,14 +420,14 @@ def test_a_device_that_is_missing_is_an_error(net, write):
 
 def test_live_line():
     event = SearchEvent(nodes=12, open=3, bound=-0.25, incumbent=float("inf"), seconds=1.0)
-    line = answers.describe(Progress("search", 2.5, event), "1/9 a", 7.2)
+    line = answers.describe(VerificationEvent("search", 2.5, event), "1/9 a", 7.2)
     assert line == "1/9 a | search | 12 nodes | 3 open | bound -0.25 | 2.5 s | 7 s left"
-    assert answers.describe(Progress("attack", 0.04), "", float("inf")) == "attack | 0.0 s"
+    assert answers.describe(VerificationEvent("attack", 0.04), "", float("inf")) == "attack | 0.0 s"
     terminal = io.StringIO()
     with answers.Watch(console=Console(force_terminal=True, file=terminal, width=80), interval=3600.0) as watch:
         watch.begin("a", bl.Deadline(5))
-        watch(Progress("search", 2.5, event))  # too soon
-        watch(Progress("attack", 2.5))
+        watch(VerificationEvent("search", 2.5, event))  # too soon
+        watch(VerificationEvent("attack", 2.5))
     drawn = terminal.getvalue()
     assert "a | reading" in drawn and "a | attack" in drawn and "nodes" not in drawn
     with answers.Watch(quiet=True, console=Console(force_terminal=True, file=io.StringIO())) as watch:
@@ -494,7 +494,7 @@ def test_supports_explains_all_and_what_verdicts_claim():
 
 def test_a_family_is_printed_as_its_folder_is_called():
     shown = io.StringIO()
-    rows = [batch.Result(f"{family}/a.onnx", "a.vnnlib", "unsat", 1.0) for family in ("[red]one", "two")]
+    rows = [batch.InstanceResult(f"{family}/a.onnx", "a.vnnlib", "unsat", 1.0) for family in ("[red]one", "two")]
     batch.show_score(rows, {}, Console(file=shown))
     assert "[red]one" in shown.getvalue()
 
@@ -636,7 +636,7 @@ def test_comparison_with_known_results(instances, write, tmp_path):
 
 
 def test_rows_that_are_not_listed_are_no_mistakes():
-    rows = [batch.Result("a", "b", status, 1.0) for status in ("sat", "unknown", "error: x")]
+    rows = [batch.InstanceResult("a", "b", status, 1.0) for status in ("sat", "unknown", "error: x")]
     found = batch.score(rows, {("a", "b"): "unknown"})
     assert (len(found.new), len(found.open), len(found.errors), len(found.right), len(found.wrong)) == (1, 1, 1, 0, 0)
 

@@ -10,7 +10,7 @@ from blocklp.errors import ModelError, OptionError
 from blocklp.problems.densecrf import Cliques, DenseCRF, solve_densecrf
 from blocklp.problems.densecrf.layers import METHODS, DenseCRFLayer
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
-from blocklp.problems.densecrf.unrolled import STEPS, Numbers
+from blocklp.problems.densecrf.unrolled import STEPS, StepNumbers
 
 from .test_layers import batch, layer, points
 
@@ -67,7 +67,7 @@ def test_one_step_size_for_each_step() -> None:
         field, y, _ = one_energy(whole, images, logits)
         for k, size in enumerate(sizes):  # each step by a layer of one step size, from where the last one ended
             weight = None if whole.log_regularisation is None else torch.tensor(1.0, dtype=torch.float64)
-            (y,) = STEPS[method](field, (y,), Numbers(k, torch.tensor(size, dtype=torch.float64), weight))
+            (y,) = STEPS[method](field, (y,), StepNumbers(k, torch.tensor(size, dtype=torch.float64), weight))
         with torch.no_grad():
             torch.testing.assert_close(points(whole(images, logits)), y, rtol=0, atol=1e-12)
     for method in ("prox-grad", "admm"):  # which have no step sizes, learn a weight a step

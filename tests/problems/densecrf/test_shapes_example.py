@@ -7,7 +7,7 @@ import copy
 import torch
 
 from blocklp.problems.densecrf.layers import DenseCRFLayer
-from blocklp.problems.densecrf.shapes_example import LABELS, NOISE, SIZE, Network, main, mean_iou, shapes, train
+from blocklp.problems.densecrf.shapes_example import LABELS, NOISE, SIZE, PixelNetwork, main, mean_iou, shapes, train
 
 
 def test_pictures_are_the_same_for_a_seed_and_hold_all_labels() -> None:
@@ -39,7 +39,7 @@ def test_training_together_gains_what_vanilla_frank_wolfe_cannot() -> None:
     """Figure 1c: no gradient reaches the kernels through labellings of least cost."""
     known, held_back = shapes(8, 0), shapes(8, 1)
     torch.manual_seed(0)
-    network = Network()
+    network = PixelNetwork()
     train(network, known, held_back, 40, (0.01, 0.0))
     gains = {}
     for method in ("l2fw", "fw"):

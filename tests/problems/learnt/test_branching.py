@@ -7,7 +7,7 @@ import torch
 
 import blocklp as bl
 from blocklp.errors import FormatError, OptionError, ShapeError
-from blocklp.problems.exact import Run
+from blocklp.problems.exact import ExactRun
 from blocklp.problems.integers import Grid
 from blocklp.problems.learnt import LearntBranching, train_branching
 from blocklp.problems.learnt.branching import features, fresh
@@ -39,7 +39,7 @@ def random_rule(seed, size):
 
 def searched(qubo, rule, labels=None, seconds=60.0):
     """The search alone, without the reductions before it."""
-    run = Run(bl.Deadline(seconds), None)
+    run = ExactRun(bl.Deadline(seconds), None)
     grid = Grid.of(np.concatenate([qubo.linear, qubo.quadratic]), 0.0)
     begun = np.zeros(qubo.n, dtype=np.int8) if labels is None else labels
     found, bound = search_nodes(qubo, begun, grid, run, rule)

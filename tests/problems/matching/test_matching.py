@@ -16,7 +16,7 @@ from scipy.sparse import csr_array, vstack
 
 import blocklp as bl
 from blocklp.errors import BlocklpError, FormatError, ModelError, NonFiniteError, OptionError, ScopeError, ShapeError
-from blocklp.problems.matching import Budget, Matching, matching_model, read_matching, solve_matching, write_matching
+from blocklp.problems.matching import Matching, SourceBudget, matching_model, read_matching, solve_matching, write_matching
 
 
 def constraints(d: Matching) -> tuple[csr_array, np.ndarray]:
@@ -61,7 +61,7 @@ def random(seed: int, general: bool) -> Matching:
         if draw.random() < 0.5:
             given["floor"] = draw.uniform(0, 0.3, destinations) * np.minimum(capacity, 1e3)
         if draw.random() < 0.5:
-            given["budgets"] = (Budget(draw.uniform(0, 2, edges), draw.uniform(0.5, 2)),)
+            given["budgets"] = (SourceBudget(draw.uniform(0, 2, edges), draw.uniform(0.5, 2)),)
         if draw.random() < 0.3:
             given["limit"] = np.ones(sources)
             given["least"] = np.where(np.bincount(source, minlength=sources) > 0, draw.uniform(0, 0.3), 0)
@@ -149,7 +149,7 @@ def test_a_price_is_the_slope_of_the_value_in_a_capacity() -> None:
         ({"limit": [1.0]}, ShapeError, "limit has 1 entries for 2 sources"),
         ({"least": 2.0}, ModelError, "least of source 0 is 2.0, above its limit"),
         ({"use": [1.0, 0.0, 1.0]}, ModelError, "edge 1 may carry any amount"),
-        ({"budgets": [Budget(np.ones(2), np.ones(2))]}, ShapeError, r"budgets\[0\] has 2 uses"),
+        ({"budgets": [SourceBudget(np.ones(2), np.ones(2))]}, ShapeError, r"budgets\[0\] has 2 uses"),
     ],
 )
 def test_bad_input_is_named(change: dict[str, Any], error: type[BlocklpError], says: str) -> None:

@@ -10,7 +10,7 @@ import blocklp as bl
 from blocklp.errors import ModelError, OptionError
 from blocklp.problems.exact import ExactSettings
 from blocklp.problems.mis import WeightedGraph, read_graph, solve_mis_exactly
-from blocklp.problems.mis.reductions import Kernel
+from blocklp.problems.mis.reductions import ReducedGraph
 
 pytest.importorskip("numba")
 
@@ -50,7 +50,7 @@ def test_reductions_keep_the_maximum_and_lift():
         for a, b in graph.edges.tolist():
             near[a].add(b)
             near[b].add(a)
-        kernel = Kernel(dict(enumerate(graph.weights.tolist())), near)
+        kernel = ReducedGraph(dict(enumerate(graph.weights.tolist())), near)
         kernel.reduce()
         left_over = kernel.fix_by_flow()
         bound = kernel.won + left_over

@@ -137,7 +137,7 @@ def interrupted_after(given, calls):
     [
         *((mrf_exact, name) for name in ("reduced", "cheapest_order", "incumbent", "relax", "tightening_of", "improved")),
         *((tightened_search, name) for name in ("tightened", "branch_and_bound")),
-        *((tightened_search._Search, name) for name in ("tighten", "branch", "expand", "offer", "rest")),
+        *((tightened_search._TightenedSearch, name) for name in ("tighten", "branch", "expand", "offer", "rest")),
         (bl.Nodes, "solve"),
     ],
 )

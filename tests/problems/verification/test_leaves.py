@@ -9,9 +9,9 @@ from scipy.optimize import OptimizeResult, linprog
 from torch import Tensor
 
 from blocklp.problems.verification import Network, network_bounds, relu_splits
-from blocklp.problems.verification.exact import Leaf, Optimum
+from blocklp.problems.verification.exact import LeafResult, Optimum
 from blocklp.problems.verification.operations import Add, Affine, Input, Relu
-from blocklp.problems.verification.relu_splits import ReluSplits, State
+from blocklp.problems.verification.relu_splits import ReluSplits, SplitState
 from blocklp.search.best_first import Expansion, Node
 
 from ..verification_networks import conv, dense, residual, unit_box
@@ -79,7 +79,7 @@ class Leaves:
         splits.roots([0] * len(self.rows) + [1], 3)
         self.seen = []
         signs = torch.cat([torch.where(on[r].flatten()[splits.free[r]], 1, -1) for r in splits.relus]).to(torch.int8)
-        state = State(0, signs, (signs > 0).float(), torch.zeros(len(signs)), ())
+        state = SplitState(0, signs, (signs > 0).float(), torch.zeros(len(signs)), ())
         return splits.expand([Node(-1.0, 3, state)])
 
 
@@ -131,10 +131,12 @@ def test_nothing_that_the_lp_code_says_is_a_proof(status: str, monkeypatch: pyte
     g = torch.Generator().manual_seed(1)
     sizes = [0.0, 1e-6, 0.1, 1.0, 1e3, 1e9, float("nan")] * 5
 
-    def lie(*_: object) -> Leaf:
+    def lie(*_: object) -> LeafResult:
         size = sizes.pop()
         betas = {r: (size * torch.randn(mask.numel(), generator=g, dtype=torch.float64)).numpy() for r, mask in on.items()}
-        return Leaf(Optimum(1.0, leaves.lower.flatten().numpy(), status), size * torch.randn(3, generator=g).double().numpy(), betas)
+        return LeafResult(
+            Optimum(1.0, leaves.lower.flatten().numpy(), status), size * torch.randn(3, generator=g).double().numpy(), betas
+        )
 
     monkeypatch.setattr(relu_splits, "solve_leaf", lie)
     while sizes:
