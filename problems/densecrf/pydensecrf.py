@@ -58,6 +58,59 @@ CONST_KERNEL, DIAG_KERNEL, FULL_KERNEL = KernelType
 NO_NORMALIZATION, NORMALIZE_BEFORE, NORMALIZE_AFTER, NORMALIZE_SYMMETRIC = NormalizationType
 
 
+class Unary:
+    """Costs of the labels; :meth:`DenseCRF.setUnary` takes it."""
+
+    def costs(self) -> ArrayLike:
+        """Return the costs ``(labels, points)``."""
+        raise NotImplementedError
+
+
+class ConstUnary(Unary):
+    """Costs that are given.
+
+    Parameters
+    ----------
+    u : array_like
+        ``(labels, points)``.
+    """
+
+    def __init__(self, u: ArrayLike) -> None:
+        self._costs = u
+
+    def costs(self) -> ArrayLike:
+        """Return the costs that were given."""
+        return self._costs
+
+
+class LogisticUnary(Unary):
+    """Costs that are linear in features of the points.
+
+    Parameters
+    ----------
+    L : array_like
+        ``(labels, features)``: weights.
+    f : array_like
+        ``(features, points)``.
+
+    Raises
+    ------
+    ShapeError, NonFiniteError
+        If the two are no matrices that go together, or hold numbers that are not finite.
+    """
+
+    def __init__(self, L: ArrayLike, f: ArrayLike) -> None:
+        weights, features = _numbers(L, "weights of the features"), _numbers(f, "features")
+        if weights.ndim != 2 or features.ndim != 2 or weights.shape[1] != len(features):
+            need = "give (labels, features) and (features, points)"
+            raise ShapeError(f"weights have the shape {weights.shape} and features {features.shape}; {need}")
+        self._costs = weights @ features
+
+    def costs(self) -> ArrayLike:
+        """Return the weights times the features."""
+        return self._costs
+
+
 class DenseCRF:
     """A dense CRF over any points.
 
@@ -102,14 +155,27 @@ class DenseCRF:
                 self._crf = energy.DenseCRF(torch.where(forbidden, cost, self._unary), tuple(self._kernels))
         return self._crf
 
-    def setUnaryEnergy(self, u: ArrayLike) -> None:
-        """Set the costs ``(labels, points)``, minus log-probabilities as a rule; an infinite one forbids its label at its point.
+    def setUnary(self, u: Unary) -> None:
+        """Set the costs of :class:`ConstUnary` or :class:`LogisticUnary`; see :meth:`setUnaryEnergy`."""
+        self.setUnaryEnergy(u.costs())
+
+    def setUnaryEnergy(self, u: ArrayLike, f: ArrayLike | None = None) -> None:
+        """Set the costs, minus log-probabilities as a rule; an infinite one forbids its label at its point.
+
+        Parameters
+        ----------
+        u : array_like
+            ``(labels, points)``; with features, ``(labels, features)``: their weights (:class:`LogisticUnary`).
+        f : array_like, optional
+            ``(features, points)``.
 
         Raises
         ------
         ShapeError, NonFiniteError
             If they have another shape, are NaN or minus infinity, or forbid all labels of a point.
         """
+        if f is not None:
+            u = LogisticUnary(u, f).costs()
         unary, wanted = _numbers(u, "unaries", np.inf), (self._labels, self._points)
         if unary.shape != wanted:
             mend = f"give {wanted}"
@@ -413,6 +479,16 @@ def unary_from_softmax(sm: ArrayLike, scale: float | None = None, clip: float | 
     with np.errstate(divide="ignore"):
         costs: Array = -np.log(given.clip(0, None)).reshape(len(given), -1).astype(np.float32)
     return costs
+
+
+def compute_unary(labels: ArrayLike, M: int, GT_PROB: float = 0.5) -> Array:
+    """Costs of an annotation: the older name of :func:`unary_from_labels`."""
+    return unary_from_labels(labels, M, GT_PROB)
+
+
+def softmax_to_unary(sm: ArrayLike, GT_PROB: float = 1.0) -> Array:
+    """Costs of probabilities: the older name of :func:`unary_from_softmax`, with ``scale=GT_PROB`` unless it is 1 and ``clip=None``."""
+    return unary_from_softmax(sm, None if GT_PROB == 1 else GT_PROB, clip=None)
 
 
 def create_pairwise_gaussian(sdims: Sequence[float], shape: Sequence[int]) -> Array:

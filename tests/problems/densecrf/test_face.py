@@ -269,3 +269,24 @@ def test_wrong_input_is_refused_with_the_mend() -> None:
         d.inference(-1)
     with pytest.raises(OptionError, match="points"):
         dcrf.DenseCRF(0, 2)
+
+
+def test_older_names_and_unaries_of_features() -> None:
+    labels = DRAW.integers(0, LABELS + 1, (HEIGHT, WIDTH))
+    assert np.array_equal(dcrf.compute_unary(labels, LABELS), dcrf.unary_from_labels(labels, LABELS, 0.5))
+    chances = softmax(UNARY)
+    chances[:, 0] = [0.0, 0.25, 0.75]
+    assert np.array_equal(dcrf.softmax_to_unary(chances), dcrf.unary_from_softmax(chances, clip=None))
+    assert np.isinf(dcrf.softmax_to_unary(chances)[0, 0])
+    assert np.array_equal(dcrf.softmax_to_unary(chances, 0.7), dcrf.unary_from_softmax(chances, 0.7, clip=None))
+    weights, about = DRAW.normal(size=(LABELS, 4)), DRAW.normal(size=(4, HEIGHT * WIDTH))
+    expected = softmax(-(weights @ about))
+    for unary in ((weights, about), (weights @ about,)):
+        d = dcrf.DenseCRF2D(WIDTH, HEIGHT, LABELS)
+        d.setUnaryEnergy(*unary)
+        np.testing.assert_allclose(d.inference(0), expected, rtol=1e-5)
+    for given in (dcrf.ConstUnary(weights @ about), dcrf.LogisticUnary(weights, about)):
+        d.setUnary(given)
+        np.testing.assert_allclose(d.inference(0), expected, rtol=1e-5)
+    with pytest.raises(ShapeError, match=r"\(labels, features\)"):
+        dcrf.LogisticUnary(weights.T, about)
