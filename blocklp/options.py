@@ -295,7 +295,9 @@ def known_device(device: Any) -> torch.device:
     try:
         found = device if isinstance(device, torch.device) else torch.device(str(device))
     except RuntimeError as error:
-        raise DeviceError(f"device is {shown(device)}; use 'cpu' or one that `blocklp info` lists") from error
+        raise DeviceError(
+            f"device is {shown(device)}; use 'cpu' or one that `blocklp doctor` lists"
+        ) from error
     if found.type == "meta":
         raise DeviceError("device 'meta' holds no numbers; use device='cpu'")
     try:

@@ -40,6 +40,14 @@ LINEAR_NODES = "blocklp.kernels.dual_simplex_kernels"
 SEARCHES = ("blocklp.problems.qpbo.search_kernels", "blocklp.problems.mis.search_kernels")
 
 
+def ready() -> dict[str, bool] | None:
+    """Return which parts of the engine's loops are compiled in double precision, by name; None without numba."""
+    if (found := {module: compiled.loops(module) for module in ENGINE})[ENGINE[0]] is None:
+        return None
+    names = {module: module.rpartition(".")[2].replace("_", " ") for module in ENGINE}
+    return {names[module]: loops is not None and compiled.cached(loops, torch.float64) for module, loops in found.items()}
+
+
 def warm_up() -> Iterator[tuple[str, float]]:
     """Compile the loops of the engine, of block types and of searches, in both precisions.
 

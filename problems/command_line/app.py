@@ -1,4 +1,4 @@
-"""The command line: its groups of commands, and ``blocklp demo``, ``warm-up`` and ``info``.
+"""The command line: its groups of commands, and ``blocklp demo``, ``warm-up`` and ``doctor``.
 
 ``HELP`` states where things are printed and the exit codes.  What a command needs is imported when it runs: its options must not
 cost the others time, nor a wrong word.
@@ -68,7 +68,7 @@ Results go to standard output, progress and errors to standard error.
 Exit codes: 0 if every instance reached the tolerance, 1 if one stopped before (its bound is valid all the same), 2 for
 bad input or if time ran out before there was a bound, 130 after an interrupt (what is found so far is still printed)."""
 
-app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, help=HELP)
+app = typer.Typer(cls=Commands, no_args_is_help=True, help=HELP)
 for group in (verification, densecrf, lp, matching, learnt, datasets, qpbo, mis, mrf):
     group.register(app)
 
@@ -102,9 +102,9 @@ def warm_up_command(as_json: Json = False) -> None:
             print(json.dumps(taken))
 
 
-@app.command()
-def info() -> None:
-    """Print versions, devices, methods, and which optional packages are there."""
+@app.command("doctor")
+def doctor_command() -> None:
+    """Check this installation: versions, devices, compiled loops, packages, and a small problem; exits with 1 if it is wrong."""
     import importlib.metadata
     import sys
 
@@ -112,6 +112,7 @@ def info() -> None:
 
     import blocklp as bl
     from blocklp.kernels.backend import accelerators
+    from blocklp.problems.warm_up import ready
 
     typer.echo(f"blocklp {bl.__version__}, torch {torch.__version__}, Python {sys.version.split()[0]}")
     devices = [f"{name} ({what})" for name, what in accelerators().items()]
@@ -123,3 +124,24 @@ def info() -> None:
         except importlib.metadata.PackageNotFoundError:
             version = "not installed"
         typer.echo(f"{package}: {version}")
+    typer.echo(f"compiled loops: {_loops(ready())}")
+    model = bl.Model()
+    x = model.variable("x", 2, lower=0, upper=1)
+    model.add(x.sum() >= 1)
+    model.minimize(2 * x[0] + 3 * x[1])
+    found = model.solve(tol=1e-6)
+    right = abs(float(found.bound[0]) - 2.0) <= 1e-5 and abs(float(found.primal[0]) - 2.0) <= 1e-5
+    typer.echo(
+        f"a small problem: {'solved' if right else 'WRONG'}, between {float(found.bound[0]):.6f} and {float(found.primal[0]):.6f}"
+    )
+    if not right:
+        raise typer.Exit(1)
+
+
+def _loops(ready: dict[str, bool] | None) -> str:
+    """What is compiled, in words."""
+    if ready is None:
+        return "none, since numba is not installed"
+    if missing := [name for name, there in ready.items() if not there]:
+        return f"{len(ready) - len(missing)} of {len(ready)} sets; `blocklp warm-up` compiles the others ({', '.join(missing)})"
+    return f"all {len(ready)} sets"

@@ -39,7 +39,7 @@ class Precision(StrEnum):
     float32 = "float32"
 
 
-Device = Annotated[str, typer.Option(help="Where to compute: cpu, or one of the devices that `blocklp info` lists.")]
+Device = Annotated[str, typer.Option(help="Where to compute: cpu, or one of the devices that `blocklp doctor` lists.")]
 Workers = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Work in N processes: on files, or with qpbo --exact on one search tree.")
 ]

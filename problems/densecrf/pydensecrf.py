@@ -487,7 +487,7 @@ def compute_unary(labels: ArrayLike, M: int, GT_PROB: float = 0.5) -> Array:
 
 
 def softmax_to_unary(sm: ArrayLike, GT_PROB: float = 1.0) -> Array:
-    """Costs of probabilities: the older name of :func:`unary_from_softmax`, with ``scale=GT_PROB`` and ``clip=None``; 1 is no scale."""
+    """Costs of probabilities: the older name of :func:`unary_from_softmax`, with ``clip=None``; a scale of 1 is none."""
     return unary_from_softmax(sm, None if GT_PROB == 1 else GT_PROB, clip=None)
 
 

@@ -7,6 +7,7 @@ import tomllib
 from dataclasses import replace
 from importlib.metadata import distributions
 from pathlib import Path
+from types import SimpleNamespace
 
 import matplotlib.image
 import numpy as np
@@ -249,13 +250,17 @@ def test_json_has_no_infinities():
     assert entry["primal"] is None and entry["gap"] is None
 
 
-def test_info_lists_what_is_there():
-    shown = run("info").stdout
+def test_doctor_lists_what_is_there_and_solves_a_problem(monkeypatch: pytest.MonkeyPatch):
+    shown = run("doctor").stdout
+    assert "a small problem: solved, between 2.0000" in shown and "compiled loops: " in shown
     assert bl.__version__ in shown and torch.__version__ in shown
     assert all(method in shown for method in bl.methods.METHODS)
     installed = {d.metadata["Name"].lower() for d in distributions()}
     for package in OPTIONAL:
         assert (f"{package}: not installed" in shown) == (package not in installed)
+    monkeypatch.setattr(bl.Model, "solve", lambda *_, **__: SimpleNamespace(bound=torch.tensor([3.0]), primal=torch.tensor([2.0])))
+    wrong = CliRunner().invoke(app, ["doctor"])
+    assert wrong.exit_code == 1 and "a small problem: WRONG" in wrong.stdout
 
 
 def test_a_reader_that_leaves_early_is_no_error(monkeypatch: pytest.MonkeyPatch):
@@ -263,7 +268,7 @@ def test_a_reader_that_leaves_early_is_no_error(monkeypatch: pytest.MonkeyPatch)
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
     monkeypatch.setattr(typer, "echo", broken)
-    result = CliRunner().invoke(app, ["info"])
+    result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == 1 and "error" not in result.stderr
 
 
