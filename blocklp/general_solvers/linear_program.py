@@ -93,6 +93,15 @@ class LinearProgram:
             options={"primal_feasibility_tolerance": TOLERANCE, "dual_feasibility_tolerance": TOLERANCE},
         )
 
+    @property
+    def bounded(self) -> bool:
+        """Whether all variables have finite bounds."""
+        return bool(np.isfinite(self.lower).all() and np.isfinite(self.upper).all())
+
+    def value(self, x: Array) -> float:
+        """The objective at a point ``(columns,)``."""
+        return float(self.c @ x) + self.offset
+
     def to_mps(self, path: str | Path) -> None:
         """Write the LP to an MPS file (``.mps``); rows and columns get HiGHS's names, by number.
 

@@ -98,7 +98,7 @@ def reference(
         answers.append(status)
         if point is not None:
             points[row] = torch.as_tensor(point)
-            values[row] = float(program.c @ point) + program.offset
+            values[row] = program.value(point)
         elif status == "infeasible":
             values[row] = -torch.inf if model.maximizing else torch.inf
     x = {k: points[:, v.index] for k, v in model.variables.items()}
@@ -138,9 +138,9 @@ def _highs(program: LinearProgram, algorithm: str) -> Answer:
     status = highs.getModelStatus()
     if status == highspy.HighsModelStatus.kOptimal:
         return "optimal", np.array(highs.getSolution().col_value)
-    # All variables have finite bounds, so that nothing is unbounded.
-    empty = (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnboundedOrInfeasible)
-    return ("infeasible" if status in empty else highs.modelStatusToString(status).lower()), None
+    if program.bounded and status == highspy.HighsModelStatus.kUnboundedOrInfeasible:
+        status = highspy.HighsModelStatus.kInfeasible
+    return highs.modelStatusToString(status).lower(), None
 
 
 def _gurobi(program: LinearProgram) -> Answer:
@@ -166,8 +166,13 @@ def _gurobi(program: LinearProgram) -> Answer:
             lp.optimize()
             if lp.Status == gurobipy.GRB.OPTIMAL:
                 return "optimal", np.array(x.X)
-            empty = (gurobipy.GRB.INFEASIBLE, gurobipy.GRB.INF_OR_UNBD)
-            return ("infeasible" if lp.Status in empty else f"gurobi status {lp.Status}"), None
+            either = "infeasible" if program.bounded else "infeasible or unbounded"
+            words = {
+                gurobipy.GRB.INFEASIBLE: "infeasible",
+                gurobipy.GRB.INF_OR_UNBD: either,
+                gurobipy.GRB.UNBOUNDED: "unbounded",
+            }
+            return words.get(lp.Status, f"gurobi status {lp.Status}"), None
     except gurobipy.GurobiError as error:
         rows, variables = program.A.shape
         raise BlocklpError(

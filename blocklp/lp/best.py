@@ -147,7 +147,7 @@ class Best:
         x, self.last = np.clip(x, self.program.lower, self.program.upper), price
         if not (np.isfinite(x).all() and np.isfinite(price).all()):
             return
-        value = float(self.program.c @ x) + self.program.offset
+        value = self.program.value(x)
         feasible = violation(self.program, x) <= FEASIBLE
         if feasible and math.isinf(self.primal):
             self.primal, self.x = value, x

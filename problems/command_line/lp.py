@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from blocklp.errors import OptionError
-from blocklp.problems.command_line.options import Ray, Results, Workers, one_by_one
+from blocklp.problems.command_line.options import Against, Ray, Results, Workers, one_by_one
 from blocklp.problems.command_line.process import EXIT_STOPPED, interruptible, until
 from blocklp.problems.files import MAX_BYTES
 
@@ -42,6 +42,7 @@ def lp_command(
     presolve: Annotated[bool, typer.Option(help="Whether HiGHS reduces the LP first.")] = True,
     max_bytes: MaxBytes = MAX_BYTES,
     solution: Annotated[bool, typer.Option("--solution", help="Print the values of all variables too.")] = False,
+    reference: Against = None,
     results: Results = None,
     workers: Workers = None,
     ray: Ray = None,
@@ -57,10 +58,12 @@ def lp_command(
     (file,) = files
     began = ctx.obj if isinstance(ctx.obj, float) else time.perf_counter()
     deadline = until(time_limit, ctx.obj)
+    from blocklp.general_solvers.solvers import lp_solver
     from blocklp.lp.solve import solve_linear_program
     from blocklp.problems.lp.readers import read_linear_program
     from blocklp.problems.printing import json_number
 
+    other = None if reference is None else lp_solver(reference)
     given = read_linear_program(file, max_bytes=max_bytes, time_limit=deadline)
     with interruptible():
         found = solve_linear_program(given.program, tol=tol, time_limit=deadline, presolve=presolve)
@@ -76,6 +79,11 @@ def lp_command(
     }
     names = [given.columns[j] for j in found.declared]
     report |= {"passes": found.passes, "integers_relaxed": given.integers, "declared": names, "reach": json_number(found.reach)}
+    if other is not None:
+        began = time.perf_counter()
+        status, point = other(given.program)
+        seconds, value = time.perf_counter() - began, math.nan if point is None else given.program.value(point)
+        report["reference"] = {"solver": reference, "status": status, "value": json_number(value), "seconds": seconds}
     values = {name: float(v) for name, v in zip(given.columns, found.x, strict=True)} if solution else {}
     if as_json:
         typer.echo(json.dumps({"file": str(file), **report, **({"x": values} if solution else {})}))
@@ -160,7 +168,10 @@ def _print(file: Path, report: dict[str, object], values: dict[str, float]) -> N
 
     declared = report["declared"]
     assert isinstance(declared, list)
-    print_values(str(file), report | {"declared": f"{len(declared)} variables" if declared else "none"})
+    shown = report | {"declared": f"{len(declared)} variables" if declared else "none"}
+    if isinstance(by := report.get("reference"), dict):
+        shown["reference"] = f"{by['solver']}: {by['status']}, {by['value']}, {by['seconds']:.3g} s"
+    print_values(str(file), shown)
     console = Console()
     for name, number in values.items():
         console.print(f"{name} = {number:.9g}", highlight=False, markup=False)

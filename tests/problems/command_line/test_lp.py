@@ -80,6 +80,22 @@ def test_what_has_no_optimum_is_said_to_have_none(tmp_path: Path) -> None:
     assert run(str(path), code=1)["status"] == "unbounded"
 
 
+@pytest.mark.parametrize("solver", ["highs", "highs-ipm", "gurobi", "cvxpy"])
+def test_other_solvers_beside(solver: str, tmp_path: Path) -> None:
+    pytest.importorskip("gurobipy" if solver == "gurobi" else "cvxpy")
+    path = tmp_path / "cans.lp"
+    path.write_text(CANS)
+    by = run(str(path), "--reference", solver)["reference"]
+    assert by["solver"] == solver and by["status"] == "optimal" and by["seconds"] > 0  # type: ignore[index]
+    assert by["value"] == pytest.approx(153.675, rel=1e-7)  # type: ignore[index]
+    assert f"{solver}: optimal, 153.67" in CliRunner().invoke(app, ["lp", str(path), "--reference", solver]).stdout
+    path.write_text("Minimize\n - x\nSubject To\n a: x - y <= 1\nEnd\n")
+    by = run(str(path), "--reference", solver, code=1)["reference"]
+    assert "unbounded" in by["status"] and by["value"] is None  # type: ignore[index]
+    refused = CliRunner().invoke(app, ["lp", str(path), "--reference", "none"])
+    assert refused.exit_code == 2 and "unknown solver 'none'" in refused.stderr
+
+
 def test_integers_are_relaxed_and_said_to_be(tmp_path: Path) -> None:
     path = tmp_path / "whole.lp"
     path.write_text("Maximize\n x\nSubject To\n a: 2 x <= 3\nGeneral\n x\nEnd\n")
