@@ -35,9 +35,14 @@ def blank_figure(path: Path) -> Figure:
     kinds = sorted(figure.canvas.get_supported_filetypes())
     if path.suffix[1:].lower() not in kinds:
         raise OptionError(f"{path}: no picture has the suffix {path.suffix!r}; choose one of {', '.join(kinds)}")
+    require_folder(path)
+    return figure
+
+
+def require_folder(path: Path) -> None:
+    """Raise an OptionError unless the folder exists that a file is to be written in."""
     if not path.parent.is_dir():
         raise OptionError(f"{path}: the folder {path.parent} does not exist; create it first")
-    return figure
 
 
 def plot_convergence(figure: Figure, names: Sequence[str], histories: Sequence[Sequence[bl.Event]]) -> None:

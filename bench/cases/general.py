@@ -346,7 +346,8 @@ def record(task: Task) -> Record:
 @case(
     "general",
     "LPs of users, against HiGHS and column generation",
-    "One thread, loops compiled before (`blocklp warm-up`). `seconds` of ours: compile and solve by `auto` to a certified gap, all instances of a batch together, in a process "
+    "One thread; loops were compiled by `blocklp warm-up`. "
+    "`seconds` of ours: compile and solve by `auto` to a certified gap, all instances of a batch together, in a process "
     "that has solved for twenty passes before; `building` states the model. Medians of `runs` in turn. HiGHS solves one instance "
     "after the other to 1e-9, from arrays; column generation is the textbook's, with the same oracle, to the same gap. "
     "`done`: instances certified. `findings`: bounds above the rival's value.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +20,8 @@ from blocklp.problems.command_line.options import Device
 from blocklp.problems.command_line.process import EXIT_INTERRUPTED, EXIT_STOPPED, interruptible, until
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from blocklp.deadline import Deadline
     from blocklp.problems.densecrf import DenseCRF, Result
 
@@ -113,14 +115,10 @@ def densecrf_command(
     from blocklp.options import known_device
     from blocklp.problems.densecrf import image_crf, pictures, readers
     from blocklp.problems.files import MAX_BYTES
-    from blocklp.problems.plot import blank_figure
 
     deadline, most = until(time_limit, ctx.obj), MAX_BYTES if max_bytes is None else max_bytes
     place = known_device(device)
-    for path in (out, best):
-        if path is not None:
-            pictures.check_png(path)
-    over, trace = (None if path is None else blank_figure(path) for path in (overlay, plot))
+    places = _Places(out, best, overlay, plot)
     picture = readers.read_image(image, max_bytes=most, deadline=deadline)
     size = (picture.shape[0], picture.shape[1])
     names = None
@@ -147,21 +145,12 @@ def densecrf_command(
         count, gamma, eta = superpixels
         crf = replace(crf, cliques=superpixel_cliques(picture, gamma, eta, count, time_limit=deadline))
     result = _solve(crf, method, options, deadline, quiet)
-    found, least = (labels.view(size).cpu() for labels in (result.labelling, result.best_labelling))
+    found = result.labelling.view(size).cpu()
     entry = _entry(image, size, crf, result)
     if crf.cliques is not None:
         entry["cliques"] = len(crf.cliques.cost)
     _report(entry, as_json)
-    if out is not None:
-        pictures.write_grey(out, found)
-    if best is not None:
-        pictures.write_grey(best, least)
-    if over is not None and overlay is not None:
-        pictures.draw_overlay(over, picture, found, crf.labels, names)
-        over.savefig(overlay, dpi=150)
-    if trace is not None and plot is not None:
-        pictures.draw_trace(trace, result)
-        trace.savefig(plot, dpi=150)
+    places.write(result, size, 1, lambda figure: pictures.draw_overlay(figure, picture, found, crf.labels, names))
     _exit(result)
 
 
@@ -205,14 +194,10 @@ def stereo_command(
     from blocklp.options import known_device
     from blocklp.problems.densecrf import pictures, readers, stereo
     from blocklp.problems.files import MAX_BYTES
-    from blocklp.problems.plot import blank_figure
 
     deadline, limit = until(time_limit, ctx.obj), MAX_BYTES if max_bytes is None else max_bytes
     place = known_device(device)
-    for path in (out, best):
-        if path is not None:
-            pictures.check_png(path)
-    beside, trace = (None if path is None else blank_figure(path) for path in (overlay, plot))
+    places = _Places(out, best, overlay, plot)
     one, other = (readers.read_image(path, max_bytes=limit, deadline=deadline) for path in (left, right))
     readers.check_memory(left, 4 * one.shape[0] * one.shape[1] * disparities, f"costs of {disparities} disparities", limit)
     levels = max(1, 256 // max(1, disparities)) if scale is None else scale
@@ -232,23 +217,67 @@ def stereo_command(
     )
     size = (one.shape[0], one.shape[1])
     result = _solve(crf, method, options, deadline, quiet)
-    found, least = (labels.view(size).cpu() for labels in (result.labelling, result.best_labelling))
+    found = result.labelling.view(size).cpu()
     entry = _entry(left, size, crf, result)
     if known is not None:
         entry["bad_pixels"] = stereo.bad_pixels(found, known)
         entry["bad_pixels_of_unaries"] = stereo.bad_pixels(crf.unary.argmin(1).view(size).cpu(), known)
     _report(entry, as_json)
-    if out is not None:
-        pictures.write_grey(out, found * levels)
-    if best is not None:
-        pictures.write_grey(best, least * levels)
-    if beside is not None and overlay is not None:
-        pictures.draw_disparities(beside, one, found, known)
-        beside.savefig(overlay, dpi=150)
-    if trace is not None and plot is not None:
-        pictures.draw_trace(trace, result)
-        trace.savefig(plot, dpi=150)
+    places.write(result, size, levels, lambda figure: pictures.draw_disparities(figure, one, found, known))
     _exit(result)
+
+
+class _Places:
+    """Where pictures of a result go, all of them optional; made before the work, so that no result is found that has no place.
+
+    Parameters
+    ----------
+    out, best : Path, optional
+        For the method's labels and for the best ones, as grey levels.
+    overlay, plot : Path, optional
+        For the labels in colours and for the run, which matplotlib draws.
+
+    Raises
+    ------
+    MissingDependencyError
+        If Pillow or matplotlib is missing.
+    OptionError
+        If a folder does not exist, or a suffix is another one.
+    """
+
+    def __init__(self, out: Path | None, best: Path | None, overlay: Path | None, plot: Path | None) -> None:
+        from blocklp.problems.densecrf.pictures import check_png
+        from blocklp.problems.plot import blank_figure
+
+        self.out, self.best = out, best
+        for path in (out, best):
+            if path is not None:
+                check_png(path)
+        self.overlay, self.plot = (None if path is None else (path, blank_figure(path)) for path in (overlay, plot))
+
+    def write(self, result: Result, size: tuple[int, int], levels: int, draw: Callable[[Figure], None]) -> None:
+        """Write the pictures.
+
+        Parameters
+        ----------
+        result : Result
+            Of one image.
+        size : pair of int
+            Its height and width.
+        levels : int
+            Grey levels from a label to the next one.
+        draw : callable
+            Draws the labels in colours on an empty figure.
+        """
+        from blocklp.problems.densecrf.pictures import draw_trace, write_grey
+
+        for path, labels in ((self.out, result.labelling), (self.best, result.best_labelling)):
+            if path is not None:
+                write_grey(path, labels.view(size).cpu() * levels)
+        for place, drawn in ((self.overlay, draw), (self.plot, lambda figure: draw_trace(figure, result))):
+            if place is not None:
+                drawn(place[1])
+                place[1].savefig(place[0], dpi=150)
 
 
 def method_options(method: str, settings: Sequence[str]) -> dict[str, Any]:
@@ -259,7 +288,8 @@ def method_options(method: str, settings: Sequence[str]) -> dict[str, Any]:
     OptionError
         If there is no such method, or it has no such option.
     """
-    from blocklp.problems.densecrf.solve import check_options
+    from blocklp.problems.densecrf.solve import METHODS
+    from blocklp.problems.method_options import check_options
 
     found: dict[str, Any] = {}
     for setting in settings:
@@ -270,7 +300,7 @@ def method_options(method: str, settings: Sequence[str]) -> dict[str, Any]:
             found[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
             found[name] = value  # a word
-    check_options(method, found)
+    check_options(METHODS, method, found)
     return found
 
 

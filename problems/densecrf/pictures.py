@@ -14,6 +14,7 @@ from torch import Tensor
 
 from blocklp.errors import MissingDependencyError, OptionError, install
 from blocklp.problems.densecrf.result import Result
+from blocklp.problems.plot import require_folder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,8 +39,7 @@ def check_png(path: Path) -> None:
         raise MissingDependencyError(f"pictures need Pillow: {install('densecrf')}") from error
     if path.suffix.lower() != ".png":
         raise OptionError(f"{path}: labels are written without loss; give a name that ends in .png")
-    if not path.parent.is_dir():
-        raise OptionError(f"{path}: the folder {path.parent} does not exist; create it first")
+    require_folder(path)
 
 
 def write_grey(path: Path, values: Tensor) -> None:

@@ -17,7 +17,6 @@ What differs:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -31,8 +30,14 @@ from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.problems.densecrf import energy
 from blocklp.problems.densecrf.kernel import Kernel
 from blocklp.problems.densecrf.mean_field import mean_field_update
+from blocklp.problems.densecrf.pydensecrf_utils import Array, feature_widths, real_numbers
+from blocklp.problems.densecrf.pydensecrf_utils import compute_unary as compute_unary
+from blocklp.problems.densecrf.pydensecrf_utils import create_pairwise_bilateral as create_pairwise_bilateral
+from blocklp.problems.densecrf.pydensecrf_utils import create_pairwise_gaussian as create_pairwise_gaussian
+from blocklp.problems.densecrf.pydensecrf_utils import softmax_to_unary as softmax_to_unary
+from blocklp.problems.densecrf.pydensecrf_utils import unary_from_labels as unary_from_labels
+from blocklp.problems.densecrf.pydensecrf_utils import unary_from_softmax as unary_from_softmax
 
-Array = NDArray[np.float32]
 UNDERFLOW = 120.0
 """Nats by which an impossible label is dearer than any other: the exponential of minus that is 0 in float32."""
 
@@ -100,7 +105,7 @@ class LogisticUnary(Unary):
     """
 
     def __init__(self, L: ArrayLike, f: ArrayLike) -> None:
-        weights, features = _numbers(L, "weights of the features"), _numbers(f, "features")
+        weights, features = real_numbers(L, "weights of the features"), real_numbers(f, "features")
         if weights.ndim != 2 or features.ndim != 2 or weights.shape[1] != len(features):
             need = "give (labels, features) and (features, points)"
             raise ShapeError(f"weights have the shape {weights.shape} and features {features.shape}; {need}")
@@ -176,7 +181,7 @@ class DenseCRF:
         """
         if f is not None:
             u = LogisticUnary(u, f).costs()
-        unary, wanted = _numbers(u, "unaries", np.inf), (self._labels, self._points)
+        unary, wanted = real_numbers(u, "unaries", np.inf), (self._labels, self._points)
         if unary.shape != wanted:
             mend = f"give {wanted}"
             if unary.shape == wanted[::-1]:
@@ -220,7 +225,7 @@ class DenseCRF:
         OptionError
             If the normalisation is another one, or there is no such kernel.
         """
-        found = _numbers(features, "features")
+        found = real_numbers(features, "features")
         if found.ndim != 2 or found.shape[1] != self._points or found.shape[0] == 0:
             mend = "points come first; give features.T" if found.shape[:1] == (self._points,) and found.ndim == 2 else "give"
             raise ShapeError(f"features have the shape {found.shape}; {mend} (features, {self._points})")
@@ -237,7 +242,7 @@ class DenseCRF:
             )
         if normalization not in (NO_NORMALIZATION, NORMALIZE_SYMMETRIC):
             raise OptionError(f"there is no normalization {normalization}; give NORMALIZE_SYMMETRIC or NO_NORMALIZATION")
-        weight, matrix = self._compatibility(_numbers(compat, "compat"))
+        weight, matrix = self._compatibility(real_numbers(compat, "compat"))
         self._kernels.append(Kernel(Lattice.build(features), weight, normalization == NORMALIZE_SYMMETRIC, matrix))
         self._crf = None
 
@@ -307,7 +312,7 @@ class DenseCRF:
 
     def _inside(self, marginals: ArrayLike) -> Tensor:
         """Marginals ``(labels, points)`` as ours, ``(points, labels)``."""
-        found = _numbers(marginals, "marginals")
+        found = real_numbers(marginals, "marginals")
         if found.shape != (self._labels, self._points):
             raise ShapeError(f"marginals have the shape {found.shape}; give {(self._labels, self._points)}")
         return torch.from_numpy(found.T.copy()).float()
@@ -383,7 +388,7 @@ class DenseCRF2D(DenseCRF):
         OptionError, ShapeError, NonFiniteError
             If a width is not positive, the image has another size or colours from 0 to 1, or the compatibility does not fit.
         """
-        image = _numbers(rgbim, "the image")
+        image = real_numbers(rgbim, "the image")
         size = (self._height, self._width)
         if image.ndim != 3 or image.shape[:2] != size:
             mend = f"give {size} and channels"
@@ -394,7 +399,7 @@ class DenseCRF2D(DenseCRF):
             elif image.ndim == 3 and image.shape[:2] == size[::-1]:
                 mend = "it has the width first, or DenseCRF2D(w, h, labels) was given the height first"
             raise ShapeError(f"the image has the shape {image.shape}; {mend}")
-        widths = _widths(srgb, "srgb", image.shape[2])
+        widths = feature_widths(srgb, "srgb", image.shape[2])
         if np.asarray(rgbim).dtype.kind == "f" and image.max() <= 1 < widths.min():
             raise OptionError("the image has colours from 0 to 1, where srgb counts from 0 to 255; give 255 * image")
         colours = (image / widths).reshape(self._points, -1)
@@ -403,166 +408,8 @@ class DenseCRF2D(DenseCRF):
     def _positions(self, sxy: ArrayLike) -> NDArray[np.float64]:
         """Positions of the pixels in units of the widths, x and y: ``(points, 2)``."""
         y, x = np.indices((self._height, self._width)).reshape(2, -1)
-        positions: NDArray[np.float64] = np.stack([x, y], 1) / _widths(sxy, "sxy", 2)
+        positions: NDArray[np.float64] = np.stack([x, y], 1) / feature_widths(sxy, "sxy", 2)
         return positions
-
-
-def unary_from_labels(labels: ArrayLike, n_labels: int, gt_prob: float, zero_unsure: bool = True) -> Array:
-    """Costs of an annotation that is right with a probability.
-
-    Parameters
-    ----------
-    labels : array
-        Whole numbers, of any shape.
-    n_labels : int
-        Number of labels, at least 2; an unsure 0 is none of them.
-    gt_prob : float
-        Probability that an annotation is right, between 0 and 1; the other labels share the rest.
-    zero_unsure : bool
-        Whether 0 means any label, so that the labels are 1 to ``n_labels``; else they are 0 to ``n_labels - 1``.
-
-    Returns
-    -------
-    ndarray
-        ``(n_labels, points)`` float32.
-
-    Raises
-    ------
-    OptionError
-        If a number is out of its range.
-    """
-    given = np.asarray(labels).reshape(-1)
-    if n_labels < 2 or not 0 < gt_prob < 1:
-        raise OptionError(f"n_labels is {n_labels} and gt_prob {gt_prob}; give at least 2 labels and a probability between 0 and 1")
-    last = n_labels if zero_unsure else n_labels - 1
-    if given.dtype.kind not in "iub" or given.size == 0 or given.min() < 0 or given.max() > last:
-        raise OptionError(f"annotations must be whole numbers from 0 to {last}; correct them or n_labels")
-    at = given.astype(np.int64)
-    own = np.eye(n_labels, dtype=bool)[:, at - 1 if zero_unsure else at]
-    costs: Array = np.where(own, -np.log(gt_prob), -np.log((1 - gt_prob) / (n_labels - 1))).astype(np.float32)
-    if zero_unsure:
-        costs[:, at == 0] = np.log(n_labels)
-    return costs
-
-
-def unary_from_softmax(sm: ArrayLike, scale: float | None = None, clip: float | None = 1e-5) -> Array:
-    """Costs of probabilities, minus their logarithms.
-
-    Parameters
-    ----------
-    sm : array
-        ``(labels, ...)``: probabilities.
-    scale : float, optional
-        Weight of the probabilities, above 0 and at most 1; the uniform distribution has the rest.
-    clip : float, optional
-        The least probability; None for none: then a probability of 0 costs an infinity, which forbids the label.
-
-    Returns
-    -------
-    ndarray
-        ``(labels, points)`` float32.
-
-    Raises
-    ------
-    OptionError
-        If a number is out of its range, or the array holds no probabilities.
-    """
-    given = np.asarray(sm, np.float64)
-    if given.ndim < 1 or given.size == 0 or not (given >= -1e-6).all() or not (given <= 1 + 1e-6).all():
-        raise OptionError("probabilities must be from 0 to 1; take the softmax of a network's scores first")
-    if scale is not None:
-        if not 0 < scale <= 1:
-            raise OptionError(f"scale is {scale}; give a number above 0 and at most 1")
-        given = scale * given + (1 - scale) / len(given)
-    if clip is not None:
-        given = given.clip(clip, 1)
-    with np.errstate(divide="ignore"):
-        costs: Array = -np.log(given.clip(0, None)).reshape(len(given), -1).astype(np.float32)
-    return costs
-
-
-def compute_unary(labels: ArrayLike, M: int, GT_PROB: float = 0.5) -> Array:
-    """Costs of an annotation: the older name of :func:`unary_from_labels`."""
-    return unary_from_labels(labels, M, GT_PROB)
-
-
-def softmax_to_unary(sm: ArrayLike, GT_PROB: float = 1.0) -> Array:
-    """Costs of probabilities: the older name of :func:`unary_from_softmax`, with ``clip=None``; a scale of 1 is none."""
-    return unary_from_softmax(sm, None if GT_PROB == 1 else GT_PROB, clip=None)
-
-
-def create_pairwise_gaussian(sdims: Sequence[float], shape: Sequence[int]) -> Array:
-    """Positions on a grid of any dimension, in units of the widths ``sdims`` of its axes: ``(axes, points)``.
-
-    Raises
-    ------
-    OptionError
-        If a width is not positive.
-    ShapeError
-        If there is not one for every axis.
-    """
-    widths = _widths(sdims, "sdims", len(shape))
-    return (np.indices(tuple(shape)).reshape(len(shape), -1) / widths[:, None]).astype(np.float32)
-
-
-def create_pairwise_bilateral(sdims: Sequence[float], schan: ArrayLike, img: ArrayLike, chdim: int = -1) -> Array:
-    """Positions and colours of an image of any dimension, in units of their widths.
-
-    Parameters
-    ----------
-    sdims : sequence of float
-        Width along every axis but that of the channels.
-    schan : float or one for every channel
-        Width in units of the colours.
-    img : array
-        The image.
-    chdim : int
-        The axis of its channels; -1 if there is one channel and no axis.
-
-    Returns
-    -------
-    ndarray
-        ``(axes + channels, points)`` float32.
-
-    Raises
-    ------
-    OptionError
-        If a width is not positive.
-    ShapeError
-        If there are too few or too many.
-    """
-    image = _numbers(img, "the image")
-    if not -1 <= chdim < image.ndim:
-        raise OptionError(f"chdim is {chdim}, and the image has {image.ndim} axes; give one of them, or -1 for no channels")
-    image = image[None] if chdim == -1 else np.moveaxis(image, chdim, 0)
-    colours = image.reshape(len(image), -1) / _widths(schan, "schan", len(image))[:, None]
-    return np.concatenate([create_pairwise_gaussian(sdims, image.shape[1:]), colours.astype(np.float32)])
-
-
-def _widths(given: ArrayLike, name: str, count: int) -> NDArray[np.float64]:
-    """One width for each of ``count`` features: ``(count,)``."""
-    widths = np.asarray(given, np.float64)
-    if widths.ndim != 0 and widths.shape != (count,):
-        raise ShapeError(f"{name} has the shape {widths.shape}; give one number, or {count}")
-    if not ((widths > 0) & (widths < np.inf)).all():
-        raise OptionError(f"{name} is {widths.tolist()}; a kernel's width must be positive and finite")
-    return np.broadcast_to(widths, (count,))
-
-
-def _numbers(given: ArrayLike, name: str, allowed: float = 0.0) -> NDArray[np.float64]:
-    """Any array of real numbers as float64.
-
-    Raises
-    ------
-    ShapeError, NonFiniteError
-        If it is no such array, or holds NaN or infinities other than the one that is ``allowed``.
-    """
-    array = np.asarray(given)
-    if array.dtype.kind not in "fiub":
-        raise ShapeError(f"{name}: an array of {array.dtype}; give real numbers")
-    if not (np.isfinite(array) | (array == allowed)).all():
-        raise NonFiniteError(f"{name}: NaN or infinities; clip probabilities before taking -log")
-    return array.astype(np.float64)
 
 
 def _outside(q: Tensor) -> Array:

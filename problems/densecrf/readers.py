@@ -21,7 +21,7 @@ from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import BlocklpError, FormatError, MissingDependencyError, NonFiniteError, OptionError, ShapeError, install
-from blocklp.problems.densecrf.pydensecrf import unary_from_labels, unary_from_softmax
+from blocklp.problems.densecrf.pydensecrf_utils import unary_from_labels, unary_from_softmax
 from blocklp.problems.files import MAX_BYTES, format_suffix, read_bytes
 
 if TYPE_CHECKING:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -35,6 +34,7 @@ from blocklp.problems.densecrf.result import Result
 from blocklp.problems.densecrf.run import Run
 from blocklp.problems.densecrf.sg_lp import sg_lp
 from blocklp.problems.densecrf.warm_up import loops_in_time
+from blocklp.problems.method_options import check_options
 from blocklp.status import Status
 
 METHODS: dict[str, Callable[..., None]] = {
@@ -60,16 +60,6 @@ LINEAR = ("sg-lp", "prox-lp", "prox-lp-l", "prox-lp-acc")
 """Methods on the LP relaxation: their bounds are its bounds."""
 BASELINE_STEPS = 25
 """Mean-field steps to the marginals that methods start from; no best labelling is worse than theirs."""
-
-
-def check_options(method: str, options: Iterable[str]) -> None:
-    """Raise OptionError unless there is such a method and it has options of these names."""
-    if method not in METHODS:
-        raise OptionError(f"there is no method {method!r}; choose one of {', '.join(METHODS)}")
-    known = [name for name in inspect.signature(METHODS[method]).parameters if name != "run"]
-    for name in options:
-        if name not in known:
-            raise OptionError(f"{method} has no option {name!r}; it takes {', '.join(known)}")
 
 
 def solve_densecrf(
@@ -132,7 +122,7 @@ def solve_densecrf(
     energy and an entropy or a norm of some weight: that weight has to be multiplied along, and mean field's is 1.
     """
     deadline = Deadline.of(time_limit)
-    check_options(method, options)
+    check_options(METHODS, method, options)
     if not tol >= 0 or bound_steps < 0:
         raise OptionError(f"tol is {tol} and bound_steps {bound_steps}; give 0 or more of each")
     if start is not None and start.shape != crf.unary.shape:

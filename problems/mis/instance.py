@@ -16,13 +16,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from blocklp.errors import ModelError, OptionError, ShapeError
+from blocklp.errors import ModelError, OptionError
 from blocklp.problems.files import MAX_BYTES, MEMORY
 from blocklp.problems.qpbo.arrays import (
     FloatArray,
     IntArray,
     as_finite,
     as_pairs,
+    as_points,
     check_canonical,
     check_labels,
     first_true,
@@ -192,7 +193,7 @@ class WeightedGraph:
         ShapeError
             The last axis is not of length n.
         """
-        inside = self._sets(y) != 0
+        inside = as_points(y, self.n) != 0
         return np.asarray(~(inside[..., self.edges[:, 0]] & inside[..., self.edges[:, 1]]).any(axis=-1))
 
     def weight(self, y: ArrayLike) -> FloatArray:
@@ -212,7 +213,7 @@ class WeightedGraph:
         ShapeError
             The last axis is not of length n.
         """
-        return np.asarray(self._sets(y) @ self.weights)
+        return np.asarray(as_points(y, self.n) @ self.weights)
 
     def to_qubo(self, penalty: float | None = None) -> Qubo:
         """Return ``-weights . y + sum_ij P_ij y_i y_j``, whose minimum is minus the heaviest independent set's weight.
@@ -256,9 +257,3 @@ class WeightedGraph:
         """
         if self.objective == "clique":
             raise ModelError("the graph states a clique problem; use its complement(), whose independent sets they are")
-
-    def _sets(self, y: ArrayLike) -> FloatArray:
-        sets = np.asarray(y, dtype=np.float64)
-        if sets.ndim == 0 or sets.shape[-1] != self.n:
-            raise ShapeError(f"y has shape {sets.shape}; its last axis must have length {self.n}")
-        return sets

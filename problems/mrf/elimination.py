@@ -1,20 +1,15 @@
-"""Minimisation of a discrete energy by eliminating variables: exact, in time and memory exponential in the width of the order.
-
-As :mod:`blocklp.problems.qpbo.elimination`, for tables of any shape (bucket elimination: R. Dechter, Artificial Intelligence 113
-(1999)).
-"""
+"""Minimisation of a discrete energy by eliminating variables one after another, that of the least table next."""
 
 from __future__ import annotations
 
 import heapq
-import math
 
 import numpy as np
 
 from blocklp.deadline import Deadline
+from blocklp.problems.elimination import EliminationOrder, eliminate
 from blocklp.problems.mrf.instance import Mrf
-from blocklp.problems.qpbo.arrays import FloatArray, IntArray
-from blocklp.problems.qpbo.elimination import PER_ENTRY, EliminationOrder
+from blocklp.problems.qpbo.arrays import IntArray
 
 WIDEST = 24
 """Variables of a table."""
@@ -84,31 +79,4 @@ def minimise_by_elimination(mrf: Mrf, order: EliminationOrder, deadline: Deadlin
     deadline : Deadline
         Asked before every table.
     """
-    place = np.empty(mrf.n, dtype=np.int64)
-    place[order.variables] = np.arange(mrf.n)
-    buckets: list[list[tuple[tuple[int, ...], FloatArray]]] = [[] for _ in range(mrf.n)]
-
-    def put(scope: tuple[int, ...], table: FloatArray) -> None:
-        """Into the bucket of its first variable in the order, its axes in that order too."""
-        by_place = np.argsort(place[list(scope)])
-        scope = tuple(scope[k] for k in by_place)
-        buckets[scope[0]].append((scope, table.transpose(by_place)))
-
-    for scope, table in mrf.factors:
-        put(scope, table)
-    choices: list[tuple[int, tuple[int, ...], IntArray]] = []
-    for i in order.variables:
-        scope = tuple(sorted({i}.union(*(mine for mine, _ in buckets[i])), key=lambda j: place[j]))
-        if not deadline.affords(PER_ENTRY * math.prod(mrf.counts[j] for j in scope) * (len(buckets[i]) + 2)):
-            return None
-        total = np.zeros([mrf.counts[j] for j in scope])
-        for mine, table in buckets[i]:
-            total += table.reshape([mrf.counts[j] if j in mine else 1 for j in scope])
-        buckets[i] = []
-        choices.append((i, scope[1:], total.argmin(0).astype(np.min_scalar_type(len(total)))))
-        if len(scope) > 1:
-            put(scope[1:], total.min(0))
-    labels = np.zeros(mrf.n, dtype=np.int64)
-    for i, others, best in reversed(choices):
-        labels[i] = best[tuple(labels[list(others)])]
-    return labels
+    return eliminate(mrf.counts.tolist(), mrf.factors, order, deadline)

@@ -18,6 +18,7 @@ from blocklp.certify.exact_arithmetic import rounded_down
 from blocklp.deadline import Deadline
 from blocklp.errors import TimeLimitError
 from blocklp.language.expression import View
+from blocklp.problems.elimination import PER_ENTRY
 from blocklp.problems.exact import DEFAULT, Callback, ExactResult, ExactRun, ExactSettings, in_units
 from blocklp.problems.integers import Grid, Unit, total_of
 from blocklp.problems.mrf.elimination import cheapest_order, minimise_by_elimination
@@ -27,7 +28,6 @@ from blocklp.problems.mrf.relaxation import relax
 from blocklp.problems.mrf.rounding import alone, improved, incumbent
 from blocklp.problems.mrf.tightening import tightening_of
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
-from blocklp.problems.qpbo.elimination import PER_ENTRY
 from blocklp.problems.qpbo.exact import minimised as minimised_function
 from blocklp.problems.tightened_search import BUDGET, Branching, Fixings, search_tightened
 from blocklp.problems.tightening import Labelled

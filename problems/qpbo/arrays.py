@@ -69,6 +69,27 @@ def as_finite(values: ArrayLike, name: str) -> FloatArray:
     return array
 
 
+def as_points(y: ArrayLike, n: int) -> FloatArray:
+    """Return points as float64.
+
+    Parameters
+    ----------
+    y : array_like, shape (..., n)
+        Points.
+    n : int
+        Number of variables.
+
+    Raises
+    ------
+    ShapeError
+        The last axis is not of length n.
+    """
+    points = np.asarray(y, dtype=np.float64)
+    if points.ndim == 0 or points.shape[-1] != n:
+        raise ShapeError(f"y has shape {points.shape}; its last axis must have length {n}")
+    return points
+
+
 def as_pairs(pairs: ArrayLike, n: int) -> IntArray:
     """Return an int64 array of shape (m, 2); an error names the first pair outside ``0 .. n-1``.
 

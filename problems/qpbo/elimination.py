@@ -1,13 +1,8 @@
-"""Minimisation by eliminating variables one after another: exact, in time and memory exponential in the width of the order.
-
-Every variable's terms are added up in a table over its neighbours, which its minimum then joins (bucket elimination: R. Dechter,
-Artificial Intelligence 113 (1999)).
-"""
+"""Minimisation of a quadratic function by eliminating variables one after another, in the cheapest of several orders."""
 
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,34 +10,14 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from blocklp.deadline import Deadline
-from blocklp.problems.qpbo.arrays import FloatArray, IntArray
+from blocklp.problems.elimination import EliminationOrder, eliminate
+from blocklp.problems.qpbo.arrays import IntArray
 from blocklp.problems.qpbo.instance import Qubo
 
 WIDEST = 22
 """A table then has 4 million entries."""
-PER_ENTRY = 1e-8
-"""Seconds that it takes to add a table to another, for each entry, on a busy machine."""
 PER_NEIGHBOUR = 3e-6
 """Seconds that it takes to write a neighbour down there."""
-
-
-@dataclass(frozen=True)
-class EliminationOrder:
-    """An order of elimination.
-
-    Attributes
-    ----------
-    variables : list of int
-        The order.
-    width : int
-        Most neighbours at the time of elimination.
-    work : float
-        Entries of all tables.
-    """
-
-    variables: list[int]
-    width: int
-    work: float
 
 
 def cheapest_order(n: int, edges: IntArray, deadline: Deadline | None = None) -> EliminationOrder:
@@ -127,29 +102,8 @@ def minimise_by_elimination(qubo: Qubo, order: EliminationOrder, deadline: Deadl
     deadline : Deadline
         Asked before every table.
     """
-    place = np.empty(qubo.n, dtype=np.int64)
-    place[order.variables] = np.arange(qubo.n)
-    buckets: list[list[tuple[tuple[int, ...], FloatArray]]] = [[((v,), np.array([0.0, c]))] for v, c in enumerate(qubo.linear)]
-    for (a, b), p in zip(qubo.edges.tolist(), qubo.quadratic.tolist(), strict=True):
-        first, second = (a, b) if place[a] < place[b] else (b, a)
-        buckets[first].append(((first, second), np.array([[0.0, 0.0], [0.0, p]])))
-    choices: list[tuple[int, tuple[int, ...], NDArray[np.uint8]]] = []
-    for v in order.variables:
-        scope = tuple(sorted({u for mine, _ in buckets[v] for u in mine}, key=lambda u: place[u]))
-        if not deadline.affords(PER_ENTRY * 2.0 ** len(scope) * (len(buckets[v]) + 2)):
-            return None
-        table = np.zeros((2,) * len(scope))
-        for mine, values in sorted(buckets[v], key=lambda entry: -entry[1].size):
-            # Scopes are sorted by place, so axes are only to be inserted.
-            table += values.reshape([2 if u in mine else 1 for u in scope])
-        buckets[v] = []
-        choices.append((v, scope[1:], np.packbits(table[1] < table[0])))
-        if len(scope) > 1:
-            buckets[scope[1]].append((scope[1:], np.minimum(table[0], table[1])))
-    labels = np.zeros(qubo.n, dtype=np.int8)
-    for v, others, packed in reversed(choices):
-        position = 0
-        for u in others:
-            position = 2 * position + int(labels[u])
-        labels[v] = (packed[position >> 3] >> (7 - (position & 7))) & 1
-    return labels
+    alone = [((i,), np.array([0.0, c])) for i, c in enumerate(qubo.linear.tolist())]
+    terms = zip(qubo.edges.tolist(), qubo.quadratic.tolist(), strict=True)
+    pairs = [(ends, np.array([[0.0, 0.0], [0.0, p]])) for ends, p in terms]
+    labels = eliminate([2] * qubo.n, [*alone, *pairs], order, deadline)
+    return None if labels is None else labels.astype(np.int8)

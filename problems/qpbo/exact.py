@@ -17,11 +17,12 @@ from blocklp.certify.exact_arithmetic import rounded_down
 from blocklp.deadline import Deadline
 from blocklp.errors import TimeLimitError
 from blocklp.options import required_hook
+from blocklp.problems.elimination import PER_ENTRY, EliminationOrder
 from blocklp.problems.exact import DEFAULT, Callback, ExactResult, ExactRun, ExactSettings, in_units, search_loops
 from blocklp.problems.integers import Grid, Unit, total_of
 from blocklp.problems.qpbo.convex_search import KERNELS, search_convex
 from blocklp.problems.qpbo.convexify import Spins
-from blocklp.problems.qpbo.elimination import PER_ENTRY, WIDEST, EliminationOrder, cheapest_order, minimise_by_elimination
+from blocklp.problems.qpbo.elimination import WIDEST, cheapest_order, minimise_by_elimination
 from blocklp.problems.qpbo.heuristics import one_flip_descent, round_fractional, tabu_search
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.node_search import Rule, search_nodes

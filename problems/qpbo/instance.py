@@ -25,6 +25,7 @@ from blocklp.problems.qpbo.arrays import (
     IntArray,
     as_finite,
     as_pairs,
+    as_points,
     as_real,
     check_canonical,
     check_labels,
@@ -107,9 +108,7 @@ class Qubo:
         ShapeError
             The last axis is not of length n.
         """
-        point = np.asarray(y, dtype=np.float64)
-        if point.ndim == 0 or point.shape[-1] != self.n:
-            raise ShapeError(f"y has shape {point.shape}; its last axis must have length {self.n}")
+        point = as_points(y, self.n)
         products = point[..., self.edges[:, 0]] * point[..., self.edges[:, 1]]
         return np.asarray(self.offset + point @ self.linear + products @ self.quadratic)
 

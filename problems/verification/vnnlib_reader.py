@@ -53,6 +53,7 @@ from blocklp.problems.verification.vnnlib_formula import (
     scaled,
     tighten,
 )
+from blocklp.problems.verification.vnnlib_syntax import Group, VnnlibText
 
 GROWTH = 64
 """Bytes of memory that a byte of text becomes while it is parsed, at most."""
@@ -60,18 +61,11 @@ GROWTH = 64
 CLAUSE = 8192
 """Bytes that a clause of the expansion may take, besides its numbers."""
 
-DEEPEST_NESTING = 200
 LONGEST_NUMBER = 1000
 """Characters of a number, and a third of the bits of a constant product."""
 
-PIECE = 4096
-"""Tokens between two looks at the clock."""
-
 ELEMENT_TYPES = ("real", "float16", "bfloat16", "float32", "float64")
 
-# A tensor's name keeps its indices ("X [0,1]"), as an element type keeps its shape ("float32 [1,3]"); comments match
-# outside the group and so give "".
-TOKEN = re.compile(r';[^\n]*|("[^"\n]*"|[()]|[A-Za-z]\w*\s*\[[^\[\]();]*\]|[^\s();]+)')
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
 INDEXED = re.compile(r"(\w+)\s*\[([^\[\]]*)\]")
 FLAT = re.compile(r"([XY])_(0|[1-9]\d{0,8})")
@@ -154,7 +148,7 @@ def parse_property(
     float32 : bool
         Read decimals as the nearest float32 numbers, and refuse arithmetic, which would be rounded.
     """
-    reader = _VnnlibReader(file, text, max_bytes, deadline, float32)
+    reader = _VnnlibReader(file, text, deadline, max_bytes, float32)
     reader.read()
     try:
         clauses = reader.clauses(*reader.counts(inputs, outputs))
@@ -165,18 +159,6 @@ def parse_property(
         raise FormatError(f"{file}: {told}") from None
     element_type = reader.tensors[0].element_type if reader.tensors else "real"
     return Property(clauses, instance_name(file, (".vnnlib",)), element_type, reader.network)
-
-
-@dataclass(slots=True)
-class _Group:
-    """A parenthesis: the number of its opening token, and what it holds."""
-
-    token: int
-    items: list[str | _Group]
-
-    @property
-    def head(self) -> str:
-        return self.items[0] if self.items and isinstance(self.items[0], str) else ""
 
 
 @dataclass(frozen=True)
@@ -190,13 +172,10 @@ class _Tensor:
 
 
 @dataclass
-class _VnnlibReader:
+class _VnnlibReader(VnnlibText):
     """The state of reading one file: its text, what it has declared and what it has asserted."""
 
-    path: Path
-    text: str
     max_bytes: int
-    deadline: Deadline
     float32: bool = False
     version: int = 1
     network: str = "N"
@@ -205,47 +184,6 @@ class _VnnlibReader:
     tensors: list[_Tensor] = field(default_factory=list)
     numbers: dict[str, Fraction] = field(default_factory=dict)
     asserted: list[Formula] = field(default_factory=list)
-
-    def error(self, group: _Group, problem: str) -> FormatError:
-        """Build the error that names this file, the line of a parenthesis and its text."""
-        start = next(match.start() for number, match in enumerate(TOKEN.finditer(self.text)) if number == group.token)
-        line = self.text[self.text.rfind("\n", 0, start) + 1 :].split("\n", 1)[0].strip()
-        shown = line if len(line) <= 80 else line[:77] + "..."
-        return FormatError(f"{self.path}, line {self.text.count(chr(10), 0, start) + 1} ({shown!r}): {problem}")
-
-    def look(self) -> None:
-        """Raise a TimeLimitError if time is up."""
-        self.deadline.check(f"reading {self.path}")
-
-    def groups(self) -> list[_Group]:
-        """Return the outermost parentheses."""
-        outermost = inner = _Group(-1, [])
-        stack: list[_Group] = []
-        for number, match in enumerate(TOKEN.finditer(self.text)):
-            token = match[1]
-            if number % PIECE == 0:
-                self.look()
-            if token == "(":
-                group = _Group(number, [])
-                inner.items.append(group)
-                stack.append(inner)
-                inner = group
-                if len(stack) > DEEPEST_NESTING:
-                    raise self.error(group, f"more than {DEEPEST_NESTING} nested parentheses; flatten the formula")
-            elif token == ")":
-                if not stack:
-                    raise self.error(_Group(number, []), "unbalanced ')'; remove it or open it")
-                inner = stack.pop()
-            elif token:
-                if not stack:
-                    raise self.error(_Group(number, []), f"{token!r} stands outside of parentheses; commands are '(...)'")
-                inner.items.append(token)
-        if stack:
-            # The last outermost one swallowed all that follows, and so it is the one to look at.
-            last = outermost.items[-1]
-            assert isinstance(last, _Group)
-            raise self.error(last, "unbalanced '(': the file ends before it is closed; it is cut off or lacks a ')'")
-        return [group for group in outermost.items if isinstance(group, _Group)]
 
     def read(self) -> None:
         """Read all commands."""
@@ -263,7 +201,7 @@ class _VnnlibReader:
             match group.head:
                 case "assert":
                     match group.items:
-                        case [_, _Group() as formula]:
+                        case [_, Group() as formula]:
                             self.asserted.append(self.formula(formula))
                         case _:
                             raise self.error(group, "an assertion holds one comparison, 'and' or 'or' in parentheses")
@@ -276,7 +214,7 @@ class _VnnlibReader:
                 case head:
                     raise self.error(group, f"unknown or misplaced command {head!r} of version {self.version}")
 
-    def declare_const(self, group: _Group) -> None:
+    def declare_const(self, group: Group) -> None:
         """Read ``(declare-const X_0 Real)``."""
         match group.items:
             case [_, str(name), "Real"] if matched := FLAT.fullmatch(name):
@@ -287,7 +225,7 @@ class _VnnlibReader:
             case _:
                 raise self.error(group, "unsupported: this declaration; write '(declare-const X_0 Real)', with X_ or Y_")
 
-    def declare_network(self, group: _Group) -> None:
+    def declare_network(self, group: Group) -> None:
         """Read ``(declare-network N (declare-input X float32 [1,5]) (declare-output Y float32 [1,2]))``."""
         if self.tensors:
             raise self.error(group, "unsupported: several networks; state the property of one")
@@ -297,7 +235,7 @@ class _VnnlibReader:
             case _:
                 raise self.error(group, "a network has a name and declarations of an input and an output")
         for declaration in declarations:
-            if not isinstance(declaration, _Group):
+            if not isinstance(declaration, Group):
                 raise self.error(group, f"unknown symbol {declaration!r} in the declaration of a network")
             if declaration.head not in ("declare-input", "declare-output"):
                 raise self.error(declaration, f"unsupported: {declaration.head}; declare one input and one output")
@@ -309,7 +247,7 @@ class _VnnlibReader:
         if self.tensors[0].element_type != self.tensors[1].element_type:
             raise self.error(group, "unsupported: input and output of different element types")
 
-    def tensor(self, group: _Group) -> _Tensor:
+    def tensor(self, group: Group) -> _Tensor:
         """Read ``(declare-input X float32 [1,5])``."""
         match group.items:
             case [_, str(name), str(typed)] if re.fullmatch(r"[A-Za-z]\w*", name) and (matched := INDEXED.fullmatch(typed)):
@@ -324,14 +262,7 @@ class _VnnlibReader:
             raise self.error(group, f"a tensor of shape {list(shape)} is empty or too large; correct it, or raise max_bytes")
         return _Tensor(name, element_type, shape, group.head == "declare-input")
 
-    def integers(self, text: str, group: _Group) -> tuple[int, ...]:
-        """Read a shape or indices, without their brackets."""
-        parts = [part.strip() for part in text.split(",")] if text.strip() else []
-        if not all(re.fullmatch(r"\d{1,9}", part, re.ASCII) for part in parts):
-            raise self.error(group, f"[{text}] is not a list of whole numbers with commas between them; correct it")
-        return tuple(map(int, parts))
-
-    def key(self, name: str, group: _Group) -> int:
+    def key(self, name: str, group: Group) -> int:
         """Return the key of an element that is not in ``keys`` yet: of a tensor, or none at all."""
         matched = INDEXED.fullmatch(name)
         stem = matched[1] if matched else name
@@ -345,7 +276,7 @@ class _VnnlibReader:
         self.keys[name] = flat if tensor.is_input else ~flat
         return self.keys[name]
 
-    def number(self, text: str, group: _Group) -> Fraction:
+    def number(self, text: str, group: Group) -> Fraction:
         """Return the exact value of a decimal."""
         if NUMBER.fullmatch(text) is None:
             raise self.error(group, f"{text!r} is not a number; correct it")
@@ -361,7 +292,7 @@ class _VnnlibReader:
             self.numbers[text] = nearest_float32(self.numbers[text])
         return self.numbers[text]
 
-    def linear(self, item: str | _Group, group: _Group) -> Linear:
+    def linear(self, item: str | Group, group: Group) -> Linear:
         """Return an arithmetic term as coefficients by key and a constant."""
         if isinstance(item, str):
             if (key := self.keys.get(item)) is not None:
@@ -392,7 +323,7 @@ class _VnnlibReader:
                 total = added(total, other if item.head == "+" else scaled(other, -ONE))
         return total
 
-    def formula(self, group: _Group) -> Formula:
+    def formula(self, group: Group) -> Formula:
         """Return a formula without its constants."""
         self.look()
         if group.head in ("and", "or"):
@@ -400,7 +331,7 @@ class _VnnlibReader:
                 raise self.error(group, f"an empty {group.head!r}; give it a part")
             parts: list[Formula] = []
             for item in group.items[1:]:
-                if not isinstance(item, _Group):
+                if not isinstance(item, Group):
                     raise self.error(group, f"unknown symbol {item!r} under {group.head!r}; give comparisons in parentheses")
                 parts.append(self.formula(item))
             return join(group.head == "and", parts)
@@ -416,7 +347,7 @@ class _VnnlibReader:
         equal = group.head != "!="
         return join(equal, [self.at_most(left, right, not equal, group), self.at_most(right, left, not equal, group)])
 
-    def at_most(self, left: Linear, right: Linear, strict: bool, group: _Group) -> Formula:
+    def at_most(self, left: Linear, right: Linear, strict: bool, group: Group) -> Formula:
         """Return ``left <= right``."""
         terms, constant = added(left, scaled(right, -ONE))
         if not terms:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import NonFiniteError, OptionError, ShapeError
+from blocklp.problems.method_options import check_options
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.nonconvex.admm import admm
 from blocklp.problems.mrf.nonconvex.block_coordinate_descent import block_coordinate_descent, rounded
@@ -80,12 +80,7 @@ def minimise(
     ModelError
         If the method cannot take the model.
     """
-    if method not in METHODS:
-        raise OptionError(f"there is no method {method!r}; choose one of {', '.join(METHODS)}")
-    known = [name for name in inspect.signature(METHODS[method]).parameters if name != "run"]
-    for name in options:
-        if name not in known:
-            raise OptionError(f"{method} has no option {name!r}; it takes {', '.join(known)}")
+    check_options(METHODS, method, options)
     if not time_limit > 0:
         raise OptionError(f"time_limit is {time_limit}; give a positive time")
     energy = Multilinear(mrf, starts.device if isinstance(starts, Tensor) else torch.device(device))

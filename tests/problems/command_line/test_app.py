@@ -24,36 +24,14 @@ from blocklp.problems.command_line.app import OPTIONAL, app
 from blocklp.problems.command_line.report import RelaxationRow, to_json
 from blocklp.problems.qpbo import Qubo, read_qubo, solve_qpbo, solve_qpbo_exactly
 
+from .running import refused, run
+
 ROOT = Path(__file__).parents[3]
 # The only minimum is y = (1, 0, 1) with energy -5; its roof dual is tight.
 QUBO = "3 4\n1 1 -3\n2 2 1\n3 3 -2\n1 2 1\n"
 TRIANGLE = "3 3\n1 2 1\n2 3 1\n1 3 1\n"
 GRAPH = "p edge 4 4\nn 1 5\nn 2 1\nn 3 1\nn 4 2\ne 1 2\ne 2 3\ne 1 3\ne 3 4\n"
 FIELD = "MARKOV\n2\n2 2\n1\n2 0 1\n4\n0.1 0.2 0.3 0.4\n"
-
-
-@pytest.fixture
-def write(tmp_path):
-    def make(name, text):
-        (tmp_path / name).write_text(text)
-        return str(tmp_path / name)
-
-    return make
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert result.exit_code == code, result.output + repr(result.exception)
-    return result
-
-
-def refused(*arguments):
-    """Return the one line on standard error."""
-    result = run(*arguments, code=2)
-    assert result.stdout == ""
-    lines = result.stderr.strip().splitlines()
-    assert len(lines) == 1 and lines[0].startswith("error: ")
-    return lines[0]
 
 
 def test_table_of_a_qubo(write):

@@ -23,22 +23,9 @@ from blocklp.problems.densecrf.mean_field import mean_field_update
 from blocklp.problems.densecrf.stereo import bad_pixels, matching_costs, stereo_crf, truncated_linear
 from blocklp.problems.densecrf.superpixels import region_cliques, superpixel_cliques, superpixels
 
+from .running import refused, run
+
 HEIGHT, WIDTH = 12, 16
-
-
-def run(*arguments: object, code: int = 0) -> Any:
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert result.exit_code == code, result.output + repr(result.exception)
-    return result
-
-
-def refused(*arguments: object) -> str:
-    """Return the one line on standard error."""
-    result = run(*arguments, code=2)
-    assert result.stdout == ""
-    lines = result.stderr.strip().splitlines()
-    assert len(lines) == 1 and lines[0].startswith("error: ")
-    return lines[0]
 
 
 @pytest.fixture

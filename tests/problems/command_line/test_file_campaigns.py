@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 from blocklp.problems.command_line import file_campaigns
-from blocklp.problems.command_line.app import app
+
+from .running import run
 
 # Minima by hand: -5 at (1, 0, 1); a triangle cuts two edges; the heaviest set {1, 4} weighs 7.
 QUBO = "3 4\n1 1 -3\n2 2 1\n3 3 -2\n1 2 1\n"
@@ -14,21 +14,6 @@ TRIANGLE = "3 3\n1 2 1\n2 3 1\n1 3 1\n"
 GRAPH = "p edge 4 4\nn 1 5\nn 2 1\nn 3 1\nn 4 2\ne 1 2\ne 2 3\ne 1 3\ne 3 4\n"
 FIELD = "MARKOV\n2\n2 2\n1\n2 0 1\n4\n0.1 0.2 0.3 0.4\n"
 PROGRAM = "Minimize\n obj: x + 2 y\nSubject To\n c: x + y >= 3\nBounds\n x <= 2\nEnd\n"
-
-
-@pytest.fixture
-def write(tmp_path):
-    def make(name, text):
-        (tmp_path / name).write_text(text)
-        return str(tmp_path / name)
-
-    return make
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert result.exit_code == code, result.output + repr(result.exception)
-    return result
 
 
 def lines(path):

@@ -1,9 +1,8 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from blocklp.problems.command_line.app import app
+from . import running
 
 # Two variables of two labels; the minimum is (1, 0) with energy -8, that without a label 0 of variable 1 is (1, 1) with -5.
 PAIR = "MARKOV\n2\n2 2\n2\n1 0\n2 0 1\n2\n0 3\n4\n1 2\n5 2\n"
@@ -11,9 +10,7 @@ CYCLE = "MARKOV\n3\n2 2 2\n3\n2 0 1\n2 1 2\n2 0 2\n" + 3 * "4\n-1 0\n0 -1\n"
 
 
 def run(*arguments, code=0):
-    result = CliRunner().invoke(app, ["mrf", *map(str, arguments)])
-    assert result.exit_code == code, result.output + repr(result.exception)
-    return result
+    return running.run("mrf", *arguments, code=code)
 
 
 @pytest.fixture

@@ -35,6 +35,8 @@ from blocklp.problems.verification.verify import VerificationEvent
 from blocklp.problems.verification.vnnlib_reader import read_property
 from blocklp.search.best_first import SearchEvent
 
+from .running import run
+
 ROOT = Path(__file__).parents[3]
 SHARED = ROOT.parent / "shared" / "data" / "verification"
 
@@ -85,12 +87,6 @@ def write(tmp_path):
         return tmp_path / name
 
     return make
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert result.exit_code == code, result.output + repr(result.exception)
-    return result
 
 
 def assignment(stdout):

@@ -9,13 +9,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from blocklp.errors import FormatError, OptionError
-from blocklp.problems.command_line.app import app
 from blocklp.problems.datasets import DataSet, Remote, catalogue, data_folder, data_sets, fetch, located
 from blocklp.problems.datasets.catalogue import chosen
 from blocklp.problems.verification.batch import read_expected, read_instances
+
+from ..command_line import running
 
 pytest.importorskip("pooch", reason="pooch is not installed")
 
@@ -153,9 +153,7 @@ def test_nobody_answers(server, tmp_path):
 
 
 def run(*arguments, code=0):
-    result = CliRunner().invoke(app, ["data", *map(str, arguments)])
-    assert result.exit_code == code, result.output + repr(result.exception)
-    return result
+    return running.run("data", *arguments, code=code)
 
 
 def test_command(server, tmp_path, monkeypatch):
