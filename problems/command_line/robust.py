@@ -164,8 +164,12 @@ def print_radii(
     with ExitStack() as stack:
         line = stack.enter_context(LiveLine()) if not quiet else None
         stack.enter_context(interruptible())
-        options["callback"] = None if line is None else lambda found: line.draw(lambda: f"{len(found)} images | {_median(found)}")
-        found = certified_radii(network, pixels, classes, most=most, **options)
+
+        def draw(known: Sequence[CertifiedRadius]) -> None:
+            if line is not None:
+                line.draw(lambda: f"{len(known)} images | {_median(known)}")
+
+        found = certified_radii(network, pixels, classes, most=most, callback=draw, **options)
     if as_json:
         listed = [asdict(replace(own, x=None)) for own in found]
         for fields in listed:
