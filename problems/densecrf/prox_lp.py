@@ -78,6 +78,27 @@ def proximal_points(run: Run, y: Tensor, weight: float = WEIGHT, inner: int = 2,
     Tensor
         ``(points, labels)``: the next centre.
     """
+    g, note = level_bound(run)
+    while True:
+        y = proximal_problem(run.crf, y, g, None, weight / run.unit, inner, levels, note)
+        yield y
+
+
+def level_bound(run: Run) -> tuple[Tensor, Callable[[Tensor], None]]:
+    """Begin with the bound of equal scores, which the run keeps.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+
+    Returns
+    -------
+    Tensor
+        ``(points, labels)`` float64: the g of equal scores.
+    callable
+        Takes the g of a later step: it counts a call of filters, and the run keeps its bound.
+    """
     crf = run.crf
     g = crf.subgradient(crf.level, 2)
     run.bounded(crf.lower_bound(g, torch.float64))
@@ -86,9 +107,7 @@ def proximal_points(run: Run, y: Tensor, weight: float = WEIGHT, inner: int = 2,
         run.filter_calls += 1
         run.bounded(crf.lower_bound(g, crf.unary.dtype))
 
-    while True:
-        y = proximal_problem(crf, y, g, None, weight / run.unit, inner, levels, note)
-        yield y
+    return g, note
 
 
 def proximal_problem(

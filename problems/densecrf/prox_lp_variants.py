@@ -22,7 +22,7 @@ from torch import Tensor
 from blocklp.errors import ModelError, OptionError
 from blocklp.oracles.filters.ordered import LEVELS
 from blocklp.problems.densecrf.energy import DenseCRF
-from blocklp.problems.densecrf.prox_lp import WEIGHT, proximal_problem
+from blocklp.problems.densecrf.prox_lp import WEIGHT, level_bound, proximal_problem
 from blocklp.problems.densecrf.run import Run
 
 
@@ -130,13 +130,7 @@ def _on_labels(
     if not 0 < weight < float("inf") or min(*stages, inner - 1) < 0 or sum(stages) < 1:
         raise OptionError(f"weight is {weight}, stages {stages}, inner {inner}; give a positive weight, problems and steps")
     crf, y = run.crf, run.start
-    g = crf.subgradient(crf.level, 2)
-    run.bounded(crf.lower_bound(g, torch.float64))
-
-    def note(g: Tensor) -> None:
-        run.filter_calls += 1
-        run.bounded(crf.lower_bound(g, crf.unary.dtype))
-
+    g, note = level_bound(run)
     absent = torch.zeros_like(y, dtype=torch.bool)
     for problem in range(stages[0] + stages[1]):
         if problem == stages[0]:
