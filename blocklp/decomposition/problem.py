@@ -57,8 +57,7 @@ class Group:
     valid : Tensor or None
         ``(batch, blocks)`` in the working dtype: 1 for valid blocks, 0 for padding; None if all are valid.
     known : Tensor or None
-        ``(points, batch or 1, blocks or 1, dim)`` float64 on the CPU: points that are in the blocks, where
-        some are known before the first pass.
+        ``(batch or 1, points, blocks or 1, dim)`` float64: points of the blocks, where some are known.
     """
 
     name: str
@@ -169,17 +168,13 @@ class Group:
     def select(self, rows: Rows) -> Group:
         """Return the group of some instances."""
         valid = None if self.valid is None else pick(self.valid, rows)
-        known = self.known
-        if known is not None and known.shape[1] > 1:
-            known = pick(known.transpose(0, 1), rows if isinstance(rows, slice) else rows.cpu()).transpose(
-                0, 1
-            )
+        known = self.known if self.known is None or len(self.known) == 1 else pick(self.known, rows)
         return self._changed(self.type.select(rows), valid, known)
 
     def to(self, dtype: torch.dtype) -> Group:
         """Return the group in another precision."""
-        valid = None if self.valid is None else self.valid.to(dtype)
-        return self._changed(self.type.to(dtype, self.coupled.device), valid, self.known)
+        kind, valid = self.type.to(dtype, self.coupled.device), self.valid
+        return self._changed(kind, None if valid is None else valid.to(dtype), self.known)
 
     def _changed(self, kind: BlockType, valid: Tensor | None, known: Tensor | None) -> Group:
         """Return these blocks with other data, which know what this one has read from the device."""
@@ -395,8 +390,7 @@ class Decomposition:
 
     def value(self, duals: Tensor) -> Tensor:
         """The dual value of multipliers ``(batch, copies)``: one pass, ``(batch,)``."""
-        each = (group.block_values(group.view(duals)) for group in self.groups)
-        values = [self.totals.over_blocks(own) for own in each]
+        values = [self.totals.over_blocks(group.block_values(group.view(duals))) for group in self.groups]
         if self.rows is not None:
             values.append(self.rows.value(duals[:, self.in_blocks :]).sum(1))
         return torch.stack(values).sum(0)

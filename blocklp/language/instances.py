@@ -157,7 +157,7 @@ class Instances:
         kind : BlockType
             With block data ``(batch or 1, blocks or 1, ...)`` float64.
         points : Tensor or None
-            :attr:`Group.known` of its blocks.
+            :attr:`Extent.points` of its blocks, where they are known and not restricted.
         """
         same: Sequence[Blocks] = members.stated
         scope, kinds = self.own(members.scope), [b.type for b in same]

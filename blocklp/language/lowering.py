@@ -68,7 +68,8 @@ def assemble(instances: Instances, bounds: Bounds, device: torch.device) -> Deco
             kind = NonnegativeCosts(kind, taken(upper, instances.own(same.scope)))
         if same.maps is not None:
             maps[start, start + same.columns[0].numel()] = same.maps
-        groups.append(replace(_group(same, kind, start, instances, device), known=points))
+        group = _group(same, kind, start, instances, device)
+        groups.append(group if points is None else replace(group, known=points.transpose(0, 1).to(device)))
         indices.append(same.columns)
         start = groups[-1].stop
     deadline.check(BUILDING)

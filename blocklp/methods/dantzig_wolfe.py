@@ -232,10 +232,10 @@ def _known(problem: Decomposition, master: RestrictedMaster, i: int) -> Iterator
     """
     for group in problem.groups:
         known = group.known
-        if known is None or len(known) * group.blocks * group.dim > KEPT:
+        if known is None or known.shape[1] * group.blocks * group.dim > KEPT:
             continue
-        own = known[:, i if known.shape[1] > 1 else 0].expand(-1, group.blocks, -1)
-        points = np.zeros((len(known), problem.in_blocks))
-        points[:, group.start : group.stop] = own.transpose(1, 2).flatten(1).numpy()
+        own = known[i if len(known) > 1 else 0].expand(-1, group.blocks, -1)
+        points = np.zeros((len(own), problem.in_blocks))
+        points[:, group.start : group.stop] = own.transpose(1, 2).flatten(1).cpu().numpy()
         numbers = master.layout.block[group.start : group.start + group.blocks]
         yield points, numbers[numbers >= 0]

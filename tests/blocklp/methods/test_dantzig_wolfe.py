@@ -193,13 +193,13 @@ def test_points_known_from_the_ranges_of_blocks_are_in_the_first_master() -> Non
     (group,) = (g for g in problem.groups if g.known is not None)
     table = group.type.tensors()["table"]
     assert group.known is not None
-    distance = (group.known[:, :, :, None] - table).abs().amax(-1).amin(-1)
+    distance = (group.known[:, :, :, None] - table[:, None]).abs().amax(-1).amin(-1)
     assert float(distance.max()) == 0  # they are points of their own blocks
-    torch.testing.assert_close(group.known.amax(0), table.amax(2), rtol=0, atol=0)
-    torch.testing.assert_close(group.known.amin(0), table.amin(2), rtol=0, atol=0)
+    torch.testing.assert_close(group.known.amax(1), table.amax(2), rtol=0, atol=0)
+    torch.testing.assert_close(group.known.amin(1), table.amin(2), rtol=0, atol=0)
     one = problem.select(torch.tensor([2])).groups[problem.groups.index(group)].known
     assert one is not None
-    assert torch.equal(one, group.known[:, 2:])
+    assert torch.equal(one, group.known[2:])
     # Were points of other blocks in the master, its value would be below the optimum.
     found = silent.solve(method="dantzig-wolfe", tol=1e-9, passes=1)
     assert float(found.primal[0]) >= float(reference(stated_lp).objective[0]) - 1e-9 * float(found.floor[0])
