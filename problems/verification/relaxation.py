@@ -42,6 +42,10 @@ class Trace:
     slope: dict[int, Tensor]  # of the line used
     noise: Tensor  # (batch,): what rounding in the arithmetic of the network may take from the value
 
+    def needs(self, relu: int) -> Tensor:
+        """Where a ReLU's slope matters, if its sign is unknown: 1 where its activation has a positive cost, 0 elsewhere."""
+        return (self.activation[relu] > 0).to(self.cost.dtype)
+
 
 @dataclass(frozen=True)
 class Relaxation:
@@ -183,6 +187,7 @@ class Relaxation:
         betas: Mapping[int, Tensor] | None = None,
         charge: bool = False,
         valued: bool = True,
+        coarse: float = 0.0,
     ) -> Trace:
         """Evaluate the dual of ``min <cost, result of node>``.
 
@@ -200,6 +205,8 @@ class Relaxation:
             infinity, so that every value is a bound.
         valued : bool
             Sum up the value.  A forward pass that follows gives it for less: :meth:`attained`.
+        coarse : float
+            Relative rounding that is charged too, of whoever evaluates the same bound in another way.
         """
         network = self.network
         value, size, pending = cost.new_zeros(len(cost)), cost.new_zeros(len(cost)), {node: cost}
@@ -245,7 +252,7 @@ class Relaxation:
         value = value - noise
         if charge:
             size = size + noise + 2 * (y.abs().flatten(1) @ self.magnitudes[0].flatten())
-            value = value - rounding(self._terms, cost.dtype) * size - self._underflow
+            value = value - (rounding(self._terms, cost.dtype) + coarse) * size - self._underflow
             value = torch.where(value.isfinite(), value, -torch.inf)
         return Trace(value, y, activation, upper, slope, noise)
 
