@@ -15,7 +15,7 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operations import Affine, Input
-from blocklp.problems.verification.proving import COARSE, Part, stated, stated_mix
+from blocklp.problems.verification.proving import COARSE, TIE, Part, stated, stated_mix
 from blocklp.problems.verification.relaxation import Pair, Relaxation, Trace
 from blocklp.problems.verification.slopes import MixedDual, SlopeDual, out_of_time
 from blocklp.problems.verification.tightener import BATCH, intervals
@@ -120,7 +120,7 @@ class InputSplits:
         before = network.ancestors(output)
         found: list[Pair] = []
         later: list[int] = []
-        found_slopes: dict[int, tuple[Tensor, dict[int, Tensor]]] = {}
+        better: dict[int, tuple[Tensor, dict[int, Tensor]]] = {}
         for relu in (r for r in network.relus if r in before):
             node = ops[relu].inputs[0]
             low, high = intervals(network, lower, upper, bounds, node, found, self.deadline)[node]
@@ -139,7 +139,7 @@ class InputSplits:
                     relaxation = whole.select(o.repeat(2))
                     start = relaxation.start(relus, len(cost))
                     cost = cost.view(-1, *ops[node].shape)
-                    value = relaxation.backward(node, cost, start, charge=True, coarse=self.coarse).value
+                    value = relaxation.backward(node, cost, start, charge=True).value
                     flat_low[o, n] = torch.maximum(flat_low[o, n], value[: len(part)])
                     flat_high[o, n] = torch.minimum(flat_high[o, n], -value[len(part) :])
                 low, high = flat_low.view(low.shape), flat_high.view(high.shape)
@@ -172,16 +172,20 @@ class InputSplits:
             improved = near.backward(output, mix, dict(zip(relus, slopes, strict=True)), charge=True, coarse=self.coarse)
             best[open_] = torch.maximum(best[open_], improved.value)
             for k, number in enumerate(open_.tolist()) if self.parts is not None else ():
-                needed = {r: s[k] * improved.needs(r)[k] * near.open[r][k] for r, s in zip(relus, slopes, strict=True)}
-                found_slopes[number] = mix[k], needed
-        for k in (best > 0).nonzero()[:, 0].tolist() if self.parts is not None else ():
-            part, (mixed_rows, needed) = parts[k], found_slopes.get(k, (cost[pick[k]], {}))
-            assert part is not None
-            part.bounds = [{"relus": later}]
-            part.close(mixed_rows[owned[k]], needed, {})
-            for relu, (low, high) in bounds.items() if empty is not None and bool(empty[k]) else ():
-                if bool((low > high)[k].any()):
-                    part.empty(relu, int((low > high)[k].flatten().nonzero()[0]))
+                needed = {r: s[k] * improved.needs(r)[k] for r, s in zip(relus, slopes, strict=True)}
+                better[number] = mix[k], needed
+        if self.parts is not None:
+            starts = Relaxation(network, lower, upper, bounds).start(relus, count)
+            tied = {r: ((low + high).abs() <= TIE * (high - low)).flatten(1).any(1).tolist() for r, (low, high) in bounds.items()}
+            for k in (best > 0).nonzero()[:, 0].tolist():
+                part, ties = parts[k], {r: s[k] for r, s in starts.items() if tied[r][k]}
+                assert part is not None
+                part.improve_all(later, ties)
+                weights, slopes_ = better.get(k, (cost[pick[k]], ties))
+                part.close(weights[owned[k]], slopes_, {})
+                for relu, (low, high) in bounds.items() if empty is not None and bool(empty[k]) else ():
+                    if bool((low > high)[k].any()):
+                        part.empty(relu, int((low > high)[k].flatten().nonzero()[0]))
         width = (upper - lower).flatten(1)
         influence = self._sensitivity(trace, relaxation)[pick] * width
         # An input that cannot be halved any more in float64 has no influence; ties go to the widest.

@@ -89,10 +89,9 @@ class _Checker:
             case {"split": [relu, neuron, value]} if region.low and type(neuron) is int and relu * value == 0:
                 return [self.within(region, self.before[relu], neuron, *ends) for ends in ((value, np.inf), (-np.inf, value))]
             case {"bounds": given} if region.low:
-                region = self.forward(region, 1)
-                for relu in given["relus"]:
-                    region = self.bounded(region, self.before[relu], given)
-                return [region]
+                for start, relu in itertools.pairwise([1, *given["relus"]]):
+                    region = self.bounded(self.forward(region, start, relu), self.before[relu], given)
+                return [self.forward(region, max([1, *given["relus"]]))]
             case {"leaf": given} if region.low and len(region.clauses) == 1:
                 self.leaf(region, self.clauses[region.clauses[0]], given)
             case {"empty": [relu, neuron]} if region.low and region.low[at := self.before[relu]][neuron] > region.high[at][neuron]:
@@ -115,9 +114,9 @@ class _Checker:
         low[at][some], high[at][some] = np.maximum(low[at][some], least), np.minimum(high[at][some], most)
         return _Region(region.clauses, low, high)
 
-    def forward(self, region: _Region, start: int) -> _Region:
-        """Intervals of the results from a position on, within the bounds that are there."""
-        for at, op in enumerate(self.ops[start:], start):
+    def forward(self, region: _Region, start: int, stop: int | None = None) -> _Region:
+        """Intervals of the results from a position on, and up to another one, within the bounds that are there."""
+        for at, op in enumerate(self.ops[start:stop], start):
             ends = [(region.low[i], region.high[i]) for i in op.inputs]
             if isinstance(op, Relu):
                 low, high = (end.clip(min=0) for end in ends[0])
@@ -138,7 +137,7 @@ class _Checker:
         cost[np.tile(neurons, 2), columns] = np.where(columns < count, 1, -1)
         found = _below(self.backward(region, at, [(cost, 0 * columns)], given), UNIT)
         self.bounds += count
-        return self.forward(self.within(region, at, neurons, found[:count], -found[count:]), at + 1)
+        return self.within(region, at, neurons, found[:count], -found[count:])
 
     def leaf(self, region: _Region, clause: Clause, given: Given) -> None:
         """Raise unless a mix of the rows of a clause is above its right-hand side everywhere."""
@@ -178,7 +177,7 @@ class _Checker:
         a, b, mu, rho = _floor(low[free], f)[:, None], -_floor(-high[free], f)[:, None], y[free], np.where(low[:, None] >= 0, y, 0)
         slopes = np.where(b > -a, ONE, 0)
         if text is not None:
-            slopes = np.frombuffer(bytes.fromhex(text), ">u2").astype(np.int64).reshape(len(e), -1).T[free]
+            slopes = np.frombuffer(bytes.fromhex(text), ">u2").astype(np.int64).reshape(-1, len(y)).T[free]
         rho[free] = r = np.where(mu > 0, mu * slopes // ONE, mu * b // (b - a))
         # The least at the corners (l, 0), (0, 0) and (u, u); where the sign is known, there is nothing below zero.
         _add(total, np.minimum(np.minimum(-r * a, (mu - r) * b), 0), e + f)
@@ -227,12 +226,13 @@ class _Map:
             self.matrices.append(sp.csr_array((whole, (rows, columns)), shape))
             self.sizes.append(sp.csr_array((whole * np.sign(values).astype(np.int64), (rows, columns)), shape))
             rest = np.ldexp(rest - whole, self.step)
+        self.transposed = [matrix.T for matrix in self.matrices]
 
     def adjoint(self, y: Array, e: Array, total: Array) -> Parts:
         """Costs of the argument; the bias goes to the total."""
         (bias, f), there = _integers(self.bias), self.bias.nonzero()
         total += (y[there].astype(object) * bias[there][:, None]).sum(0) << (UNIT - e - f).astype(object)
-        return [(matrix.T @ y, e + self.exponent + self.step * k) for k, matrix in enumerate(self.matrices)]
+        return [(matrix @ y, e + self.exponent + self.step * k) for k, matrix in enumerate(self.transposed)]
 
     def product(self, matrices: list[sp.csr_array], x: Array, f: int) -> tuple[Array, int]:
         """Product with integers in units of 2^-f, exact, in units of its own."""

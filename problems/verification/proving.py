@@ -14,12 +14,16 @@ from torch import Tensor
 from blocklp.errors import ModelError
 from blocklp.problems.verification.proof import ONE
 
-COARSE = 2.0**-24
-"""Relative rounding that a search which writes a proof charges its bounds, so that those of the checker, in integers of some thirty
-bits, are hardly ever below them."""
+COARSE = 2.0**-18
+"""Share of the costs of activations of unknown sign that a search which writes a proof charges its leaves, since the checker, in
+integers of some thirty bits, finds bounds of neurons that differ a little."""
 
 WEIGHTS = 2**24
 """Weights of mixes are multiples of 1 / WEIGHTS."""
+
+TIE = 1e-4
+"""Where the ends of an interval are as far from zero up to this, relative to its length, the checker's bounds may tell another
+one of them to be the nearer: CROWN's slopes are stated there."""
 
 Step = dict[str, Any]
 
@@ -100,6 +104,18 @@ class Part:
         multipliers = _multipliers({r: s[None] for r, s in slopes.items()}, {r: b[None] for r, b in betas.items()})
         self.kind, self.given, self.parts = "leaf", {"mix": [weight // common for weight in weights]} | multipliers, []
 
+    def improve_all(self, relus: Sequence[int], slopes: Mapping[int, Tensor]) -> None:
+        """Improve the bounds of all neurons of unknown sign before some ReLUs, one after the other.
+
+        Parameters
+        ----------
+        relus : sequence of int
+            Their positions.
+        slopes : mapping
+            ``(*shape,)`` by position of the ReLU, for all bounds alike; where there are none, they are CROWN's.
+        """
+        self.bounds = [{"relus": list(relus)} | _multipliers({r: s[None] for r, s in slopes.items()}, {})]
+
     def improve(self, relu: int, neurons: Tensor, slopes: Mapping[int, Tensor], betas: Mapping[int, Tensor]) -> None:
         """Improve the bounds of neurons before a ReLU.
 
@@ -110,7 +126,8 @@ class Part:
         neurons : Tensor
             ``(k,)``: numbers of the neurons.
         slopes, betas : mapping
-            ``(2 k, *shape)`` by position of the ReLU, for the lower bounds and then for the upper ones, as in :meth:`close`.
+            ``(2 k, *shape)`` by position of the ReLU, for the lower bounds and then for the upper ones, as in :meth:`close`; or
+            slopes ``(1, *shape)`` of all bounds.
         """
         self.bounds.append({"relus": [relu], "neurons": neurons.tolist()} | _multipliers(slopes, betas))
 

@@ -43,7 +43,7 @@ class Trace:
     noise: Tensor  # (batch,): what rounding in the arithmetic of the network may take from the value
 
     def needs(self, relu: int) -> Tensor:
-        """Where a ReLU's slope matters, if its sign is unknown: 1 where its activation has a positive cost, 0 elsewhere."""
+        """Where slopes of a ReLU matter: 1 where its activation has a positive cost, 0 elsewhere."""
         return (self.activation[relu] > 0).to(self.cost.dtype)
 
 
@@ -206,7 +206,8 @@ class Relaxation:
         valued : bool
             Sum up the value.  A forward pass that follows gives it for less: :meth:`attained`.
         coarse : float
-            Relative rounding that is charged too, of whoever evaluates the same bound in another way.
+            Share of the costs of activations of unknown sign that is charged too: for somebody who evaluates the same bound in
+            another way, with bounds of neurons that differ a little.
         """
         network = self.network
         value, size, pending = cost.new_zeros(len(cost)), cost.new_zeros(len(cost)), {node: cost}
@@ -228,6 +229,8 @@ class Relaxation:
                 slope[at] = torch.lerp(slopes[at], line, upper[at])
                 if valued:
                     value = value + (y.clamp(max=0) * shift).flatten(1).sum(1)
+                if coarse:
+                    value = value - coarse * (y.abs() * self.free[at] * self.widest[at]).flatten(1).sum(1)
                 rho = y * slope[at]
                 if charge:
                     # Slopes are at most 1: |rho| <= |mu|, but for beta.
@@ -252,7 +255,7 @@ class Relaxation:
         value = value - noise
         if charge:
             size = size + noise + 2 * (y.abs().flatten(1) @ self.magnitudes[0].flatten())
-            value = value - (rounding(self._terms, cost.dtype) + coarse) * size - self._underflow
+            value = value - rounding(self._terms, cost.dtype) * size - self._underflow
             value = torch.where(value.isfinite(), value, -torch.inf)
         return Trace(value, y, activation, upper, slope, noise)
 

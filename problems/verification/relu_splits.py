@@ -342,7 +342,7 @@ class ReluSplits:
             if bound > 0:
                 nodes.append(Node(bound, depth))
                 if part is not None:
-                    needed = {r: s[k] * trace.needs(r)[k] * precise.relaxation.open[r][k] for r, s in slopes_.items()}
+                    needed = {r: s[k] * trace.needs(r)[k] for r, s in slopes_.items()}
                     part.close(self.mixes[spec][self.owned[spec]], needed, {r: beta[k] for r, beta in betas_.items()})
             else:
                 state = State(spec, signs[k].clone(), pack[0][k].clone(), pack[1][k].clone(), candidates[k], part)

@@ -17,7 +17,7 @@ from blocklp.problems.verification.exact import exact_bounds
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operations import Add, Affine, Input, Relu, float_error
 from blocklp.problems.verification.planet import Planet
-from blocklp.problems.verification.proving import COARSE, Part, stated
+from blocklp.problems.verification.proving import Part, stated
 from blocklp.problems.verification.relaxation import Pair, Relaxation, picked
 from blocklp.problems.verification.slopes import SlopeDual, out_of_time
 from blocklp.problems.verification.windows import uncut, window_sizes, windowed
@@ -298,13 +298,13 @@ class Tightener:
             slopes, betas = dual.named([p.double() for p in reached.parameters])
         if self.part is not None:
             slopes = {r: stated(s) for r, s in slopes.items()}
-        coarse = 0.0 if self.part is None else COARSE
-        trace = exact.backward(node, cost, slopes, betas, charge=True, coarse=coarse)
+        trace = exact.backward(node, cost, slopes, betas, charge=True)
         value = trace.value
         if self.part is not None:
-            found = [{r: s * trace.needs(r) * exact.open[r] for r, s in slopes.items()} if self.steps > 1 or signs else {}, betas]
-            if sizes is not None:
-                found = [uncut(self.network, node, both, sizes, some) for some in found]
+            found = [self.relaxation().start(relus, 1), {}]
+            if self.steps > 1 or signs:
+                found = [{r: s * trace.needs(r) for r, s in slopes.items()}, betas]
+                found = found if sizes is None else [uncut(self.network, node, both, sizes, some) for some in found]
             self.part.improve(relu, neurons, *found)
         if self.method in ENGINE:
             box = intervals(exact.network, exact.lower, exact.upper, exact.bounds, node)[node]
