@@ -6,7 +6,7 @@ rounding charged; the input that moves the linear bounds most is halved.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operations import Affine, Input
+from blocklp.problems.verification.proving import COARSE, TIE, Part, stated, stated_mix
 from blocklp.problems.verification.relaxation import Pair, Relaxation, Trace
 from blocklp.problems.verification.slopes import MixedDual, SlopeDual, out_of_time
 from blocklp.problems.verification.tightener import BATCH, intervals
@@ -30,12 +31,16 @@ MOST_NODES = 2048
 
 @dataclass(frozen=True)
 class InputBox:
-    """A part of the input box of a specification: ``spec``, ``lower`` and ``upper`` ``(*input_shape,)``, input to halve."""
+    """A part of the input box of a specification: ``spec``, ``lower`` and ``upper`` ``(*input_shape,)``, input to halve.
+
+    ``part`` is its part of the proof that is written, if one is.
+    """
 
     spec: int
     lower: Tensor
     upper: Tensor
     widest: int
+    part: Part | None = None
 
     @property
     def bytes(self) -> int:
@@ -56,6 +61,8 @@ class InputSplits:
         Gets points ``(k, *input_shape)``; raises if one of them is a counterexample.
     deadline : Deadline
         When every method raises a ``TimeLimitError``.
+    parts : list of Part, optional
+        Where proofs of the specifications are written down.
     """
 
     def __init__(
@@ -65,7 +72,9 @@ class InputSplits:
         right: list[Tensor],
         inspect: Callable[[Tensor], None],
         deadline: Deadline,
+        parts: list[Part] | None = None,
     ) -> None:
+        self.parts, self.coarse = parts, 0.0 if parts is None else COARSE
         # The rows are the last layer here, so that the rounding of mixes of them is charged like that of any other layer.
         self.network = network.followed_by(torch.cat(rows), -torch.cat(right))
         spec = torch.tensor([k for k, own in enumerate(right) for _ in own])
@@ -79,7 +88,8 @@ class InputSplits:
     def roots(self, boxes: list[tuple[int, Tensor, Tensor]]) -> Expansion:
         """Bound the boxes ``(spec, lower, upper)`` to begin with."""
         specs, lower, upper = zip(*boxes, strict=True)
-        return self._bounded(list(specs), torch.stack(lower), torch.stack(upper), [0] * len(boxes))
+        parts = [None if self.parts is None else self.parts[spec] for spec in specs]
+        return self._bounded(list(specs), torch.stack(lower), torch.stack(upper), [0] * len(boxes), parts)
 
     def expand(self, nodes: list[Node]) -> Expansion:
         """Halve every box and bound the halves."""
@@ -96,20 +106,27 @@ class InputSplits:
         lower[row + len(split), at] = middle
         shape = (-1, *self.network.input_shape)
         depths = [n.depth + 1 for n in nodes if n.state.widest >= 0] * 2
-        found = self._bounded([b.spec for b in split] * 2, lower.view(shape), upper.view(shape), depths)
+        parts: list[Part | None] = [None] * (2 * len(split))
+        if self.parts is not None:
+            pairs = [b.part.split(0, b.widest, float(m)) for b, m in zip(split, middle, strict=True) if b.part is not None]
+            parts = [pair[side] for side in (1, 0) for pair in pairs]  # the lower halves first
+        found = self._bounded([b.spec for b in split] * 2, lower.view(shape), upper.view(shape), depths, parts)
         return Expansion(found.children, unresolved=unresolved)
 
-    def _bounded(self, specs: list[int], lower: Tensor, upper: Tensor, depths: list[int]) -> Expansion:
+    def _bounded(self, specs: list[int], lower: Tensor, upper: Tensor, depths: list[int], parts: Sequence[Part | None]) -> Expansion:
         network, bounds = self.network, dict[int, Pair]()
         ops, count = network.ops, len(specs)
         output = len(ops) - 1
         before = network.ancestors(output)
         found: list[Pair] = []
+        later: list[int] = []
+        better: dict[int, tuple[Tensor, dict[int, Tensor]]] = {}
         for relu in (r for r in network.relus if r in before):
             node = ops[relu].inputs[0]
             low, high = intervals(network, lower, upper, bounds, node, found, self.deadline)[node]
             relus = [r for r in network.relus if r in network.ancestors(node)]
             if relus:
+                later.append(relu)
                 whole = Relaxation(network, lower, upper, dict(bounds), self.deadline)
                 # Only neurons of unknown sign, box by box: in small boxes they are few.
                 owner, neuron = ((low < 0) & (high > 0)).flatten(1).nonzero().T
@@ -121,7 +138,8 @@ class InputSplits:
                     cost[row, n], cost[row + len(part), n] = 1.0, -1.0
                     relaxation = whole.select(o.repeat(2))
                     start = relaxation.start(relus, len(cost))
-                    value = relaxation.backward(node, cost.view(-1, *ops[node].shape), start, charge=True).value
+                    cost = cost.view(-1, *ops[node].shape)
+                    value = relaxation.backward(node, cost, start, charge=True).value
                     flat_low[o, n] = torch.maximum(flat_low[o, n], value[: len(part)])
                     flat_high[o, n] = torch.minimum(flat_high[o, n], -value[len(part) :])
                 low, high = flat_low.view(low.shape), flat_high.view(high.shape)
@@ -132,7 +150,7 @@ class InputSplits:
         owner, row = owned.nonzero().T
         cost = torch.eye(owned.shape[1], dtype=lower.dtype, device=lower.device)[row]
         relaxation = Relaxation(network, lower, upper, bounds, self.deadline).select(owner)
-        trace = relaxation.backward(output, cost, relaxation.start(relus, len(owner)), charge=True)
+        trace = relaxation.backward(output, cost, relaxation.start(relus, len(owner)), charge=True, coarse=self.coarse)
         value = trace.value
         best = value.new_full((count,), -torch.inf).scatter_reduce_(0, owner, value, "amax")
         empty = torch.stack([(low > high).flatten(1).any(1) for low, high in bounds.values()]).any(0) if bounds else None
@@ -149,8 +167,25 @@ class InputSplits:
             mixed = MixedDual(dual, owned[open_])
             reached = ascend(mixed, [*dual.start(), dual.cost], STEPS, late=out_of_time(self.deadline))
             *slopes, mix = (p.double() for p in reached.parameters)
-            improved = near.backward(output, mix, dict(zip(relus, slopes, strict=True)), charge=True).value
-            best[open_] = torch.maximum(best[open_], improved)
+            if self.parts is not None:
+                slopes, mix = [stated(s) for s in slopes], stated_mix(mix)
+            improved = near.backward(output, mix, dict(zip(relus, slopes, strict=True)), charge=True, coarse=self.coarse)
+            best[open_] = torch.maximum(best[open_], improved.value)
+            for k, number in enumerate(open_.tolist()) if self.parts is not None else ():
+                needed = {r: s[k] * improved.needs(r)[k] for r, s in zip(relus, slopes, strict=True)}
+                better[number] = mix[k], needed
+        if self.parts is not None:
+            starts = Relaxation(network, lower, upper, bounds).start(relus, count)
+            tied = {r: ((low + high).abs() <= TIE * (high - low)).flatten(1).any(1).tolist() for r, (low, high) in bounds.items()}
+            for k in (best > 0).nonzero()[:, 0].tolist():
+                part, ties = parts[k], {r: s[k] for r, s in starts.items() if tied[r][k]}
+                assert part is not None
+                part.improve_all(later, ties)
+                weights, slopes_ = better.get(k, (cost[pick[k]], ties))
+                part.close(weights[owned[k]], slopes_, {})
+                for relu, (low, high) in bounds.items() if empty is not None and bool(empty[k]) else ():
+                    if bool((low > high)[k].any()):
+                        part.empty(relu, int((low > high)[k].flatten().nonzero()[0]))
         width = (upper - lower).flatten(1)
         influence = self._sensitivity(trace, relaxation)[pick] * width
         # An input that cannot be halved any more in float64 has no influence; ties go to the widest.
@@ -164,7 +199,7 @@ class InputSplits:
             self.inspect(torch.cat([corner, middle.view_as(lower)[open_]]))
         children = []
         for k, (bound, longest) in enumerate(zip(*torch.stack([best, widest.to(best)]).tolist(), strict=True)):
-            state = InputBox(specs[k], lower[k].clone(), upper[k].clone(), int(longest)) if bound <= 0 else None
+            state = InputBox(specs[k], lower[k].clone(), upper[k].clone(), int(longest), parts[k]) if bound <= 0 else None
             children.append(Node(bound, depths[k], state, 0 if state is None else state.bytes))
         return Expansion(children)
 

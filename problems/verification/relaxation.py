@@ -42,6 +42,10 @@ class Trace:
     slope: dict[int, Tensor]  # of the line used
     noise: Tensor  # (batch,): what rounding in the arithmetic of the network may take from the value
 
+    def needs(self, relu: int) -> Tensor:
+        """Where slopes of a ReLU matter: 1 where its activation has a positive cost, 0 elsewhere."""
+        return (self.activation[relu] > 0).to(self.cost.dtype)
+
 
 @dataclass(frozen=True)
 class Relaxation:
@@ -183,6 +187,7 @@ class Relaxation:
         betas: Mapping[int, Tensor] | None = None,
         charge: bool = False,
         valued: bool = True,
+        coarse: float = 0.0,
     ) -> Trace:
         """Evaluate the dual of ``min <cost, result of node>``.
 
@@ -200,6 +205,9 @@ class Relaxation:
             infinity, so that every value is a bound.
         valued : bool
             Sum up the value.  A forward pass that follows gives it for less: :meth:`attained`.
+        coarse : float
+            Share of the costs of activations of unknown sign that is charged too: for somebody who evaluates the same bound in
+            another way, with bounds of neurons that differ a little.
         """
         network = self.network
         value, size, pending = cost.new_zeros(len(cost)), cost.new_zeros(len(cost)), {node: cost}
@@ -221,6 +229,8 @@ class Relaxation:
                 slope[at] = torch.lerp(slopes[at], line, upper[at])
                 if valued:
                     value = value + (y.clamp(max=0) * shift).flatten(1).sum(1)
+                if coarse:
+                    value = value - coarse * (y.abs() * self.free[at] * self.widest[at]).flatten(1).sum(1)
                 rho = y * slope[at]
                 if charge:
                     # Slopes are at most 1: |rho| <= |mu|, but for beta.

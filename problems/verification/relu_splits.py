@@ -15,6 +15,7 @@ from torch import Tensor
 
 from blocklp.errors import NonFiniteError
 from blocklp.problems.verification.exact import solve_leaf
+from blocklp.problems.verification.proving import COARSE, Part, stated, stated_mix
 from blocklp.problems.verification.relaxation import Relaxation, Trace
 from blocklp.problems.verification.slopes import MixedDual, SlopeDual, out_of_time
 from blocklp.problems.verification.tightener import BATCH
@@ -48,6 +49,8 @@ class SplitState:
         ``(unstable,)`` float32: multipliers of the dual.
     candidates : tuple of int
         Free neurons worth a split, the most promising first.
+    part : Part, optional
+        Its part of the proof that is written.
     """
 
     spec: int
@@ -55,6 +58,7 @@ class SplitState:
     slopes: Tensor
     betas: Tensor
     candidates: tuple[int, ...]
+    part: Part | None = None
 
     @property
     def bytes(self) -> int:
@@ -82,6 +86,8 @@ class ReluSplits:
         Gets points ``(k, *input_shape)`` that minimise the linear bounds of open nodes; raises if one of them is a counterexample.
     signs : mapping, optional
         Position of a ReLU to ``(1, *shape)``: signs that all nodes share.
+    part : Part, optional
+        Where a proof is written down, with the bounds of the relaxation.
     """
 
     def __init__(
@@ -92,7 +98,9 @@ class ReluSplits:
         steps: int,
         inspect: Callable[[Tensor], None],
         signs: Mapping[int, Tensor] | None = None,
+        part: Part | None = None,
     ) -> None:
+        self.part, self.coarse = part, 0.0 if part is None else COARSE
         self.exact = replace(relaxation, network=relaxation.network.followed_by(rows, -right))
         self.fast = self.exact.to(torch.float32)
         self.node = len(self.exact.network.ops) - 1
@@ -112,7 +120,7 @@ class ReluSplits:
         neurons = sum(relaxation.bounds[r][0].numel() for r in self.relus) + relaxation.lower.numel()
         self.batch = max(1, min((BATCH if device.type == "cpu" else ON_DEVICE) // (2 * neurons), MOST_NODES))
 
-    def roots(self, owner: Sequence[int], steps: int) -> list[Node]:
+    def roots(self, owner: Sequence[int], steps: int, clauses: Sequence[int] = ()) -> list[Node]:
         """One node a clause: from now on specification k is the best mix found of the rows that clause k owns.
 
         Parameters
@@ -121,6 +129,8 @@ class ReluSplits:
             The clause of every row: 0, 1 and so on.
         steps : int
             Evaluations of every row, and of the mixes.
+        clauses : sequence of int
+            The numbers that clauses have in a proof.
         """
         rows = self.mixes.float()
         dual = SlopeDual(self.fast, self.node, rows, self.relus, {})
@@ -132,13 +142,16 @@ class ReluSplits:
         if len(best) < len(rows):
             mixed = MixedDual(SlopeDual(self.fast, self.node, rows[best], self.relus, {}), self.owned)
             found = ascend(mixed, found, steps, late=late).parameters
-        self.mixes = found.pop().double()
+        self.mixes = found.pop().double() if self.part is None else stated_mix(found.pop())
         packed = torch.cat([slopes.flatten(1)[:, self.free[r]] for r, slopes in zip(self.relus, found, strict=True)], 1)
         signs = self.fixed.to(packed.device).repeat(len(packed), 1)
-        return self._bounded(list(range(len(packed))), signs, packed, torch.zeros_like(packed), [0] * len(packed))
+        parts = [None] * len(packed) if self.part is None else self.part.by_clause(clauses)
+        return self._bounded(list(range(len(packed))), signs, packed, torch.zeros_like(packed), [0] * len(packed), parts)
 
-    def halves(self, nodes: Sequence[Node]) -> list[dict[int, Tensor]]:
-        """Split the region of these root nodes at the neuron that costs their bounds most: the signs of both halves.
+    def halves(self, nodes: Sequence[Node]) -> list[tuple[dict[int, Tensor], Part | None]]:
+        """Split the region of these root nodes of one clause at the neuron that costs their bounds most.
+
+        What comes back are the signs of both halves, and their parts of the proof that is written.
 
         Neurons of the first half of the layers come first, since their splits tighten the bounds of later layers.
         """
@@ -154,12 +167,22 @@ class ReluSplits:
             scores[early:] = 0
         if float(scores.max()) <= 0:
             return []
+        neuron, part = int(scores.argmax()), states[0].part
+        parts = [None, None] if part is None else part.split(*self._place(neuron), anew=True)
         found = []
-        for sign in (1, -1):
+        for sign, own in zip((1, -1), parts, strict=True):
             flat = self.fixed.clone()
-            flat[int(scores.argmax())] = sign
-            found.append(self._unpacked(flat))
+            flat[neuron] = sign
+            found.append((self._unpacked(flat), own))
         return found
+
+    def _place(self, neuron: int) -> tuple[int, int]:
+        """Position of the ReLU of one of all free neurons, and its number before that."""
+        for r in self.relus:
+            if neuron < len(self.free[r]):
+                break
+            neuron -= len(self.free[r])
+        return r, int(self.free[r][neuron])
 
     def _unpacked(self, flat: Tensor) -> dict[int, Tensor]:
         signs, first = {}, 0
@@ -186,7 +209,11 @@ class ReluSplits:
         signs, slopes, betas = (torch.stack([getattr(s, name) for s in states]).repeat(2, 1) for name in ("signs", "slopes", "betas"))
         for half, sign in zip(signs.tensor_split(2), (1, -1), strict=True):
             half.scatter_(1, chosen[:, None], sign)
-        children += self._bounded(specs, signs, slopes, betas, [n.depth + 1 for n in nodes] * 2)
+        parts: list[Part | None] = [None] * len(specs)
+        if self.part is not None:
+            pairs = [s.part.split(*self._place(int(c))) for s, c in zip(states, chosen.flatten(), strict=True) if s.part is not None]
+            parts = [pair[side] for side in (0, 1) for pair in pairs]
+        children += self._bounded(specs, signs, slopes, betas, [n.depth + 1 for n in nodes] * 2, parts)
         return Expansion(children, unresolved=unresolved)
 
     def _leaf(self, node: Node) -> Node:
@@ -207,11 +234,15 @@ class ReluSplits:
             factors = torch.tensor(chosen, dtype=torch.float64, device=device)
             # Whatever the LP code says, only rows of the clause count, and none is subtracted.
             cost = torch.as_tensor(mix, device=device).clamp(min=0) * owned if found.status == "optimal" else self.mixes[state.spec]
+            cost = cost if state.part is None else stated_mix(cost)
             rays = {r: self._implied(r, torch.as_tensor(beta, device=device), dual.relaxation, factors) for r, beta in betas.items()}
             slopes, _ = dual.named(start)
-            values = dual.relaxation.backward(self.node, cost.repeat(len(factors), 1), slopes, rays, charge=True).value
+            costs = cost.repeat(len(factors), 1)
+            values = dual.relaxation.backward(self.node, costs, slopes, rays, charge=True, coarse=self.coarse).value
             bound = float(values.max())
             if bound > 0:
+                if state.part is not None:
+                    state.part.close(cost[owned], {}, {r: beta[int(values.argmax())] for r, beta in rays.items()})
                 return Node(bound, node.depth)
         if found.status == "optimal":
             self.inspect(torch.as_tensor(found.x, device=device).view(1, *lower.shape))
@@ -280,17 +311,19 @@ class ReluSplits:
         """Integers where the network lies; nobody waits for it."""
         return torch.tensor(numbers, dtype=torch.int64).to(self.mixes.device, non_blocking=True)
 
-    def _bounded(self, owners: list[int], signs: Tensor, slopes: Tensor, betas: Tensor, depths: list[int]) -> list[Node]:
+    def _bounded(
+        self, owners: list[int], signs: Tensor, slopes: Tensor, betas: Tensor, depths: list[int], parts: Sequence[Part | None]
+    ) -> list[Node]:
         """Bound nodes, pick candidates for their next split, and look at what their minimisers do in the network."""
         specs = self._there(owners)
         dual, start = self._dual(self.fast, specs, signs, slopes, betas)
         reached = ascend(dual, start, self.steps, lambda value: value > self.margin, out_of_time(self.deadline))
         pack = [torch.cat([p.flatten(1)[:, self.free[r]] for r, p in zip(self.relus, part, strict=True)], 1)
                 for part in (reached.parameters[: len(self.relus)], reached.parameters[len(self.relus) :])]  # fmt: skip
-        precise, exact_start = self._dual(self.exact, specs, signs, pack[0], pack[1])
+        precise, exact_start = self._dual(self.exact, specs, signs, pack[0] if self.part is None else stated(pack[0]), pack[1])
         slopes_, betas_ = precise.named(exact_start)
         precise.relaxation.__dict__["magnitudes"] = self.exact.magnitudes  # those of the root are larger
-        trace = precise.relaxation.backward(self.node, precise.cost, slopes_, betas_, charge=True)
+        trace = precise.relaxation.backward(self.node, precise.cost, slopes_, betas_, charge=True, coarse=self.coarse)
         bounds = trace.value.tolist()
         open_ = [k for k, bound in enumerate(bounds) if not bound > 0]
         candidates: dict[int, tuple[int, ...]] = {}
@@ -305,11 +338,14 @@ class ReluSplits:
             for at, neurons, worth in zip(open_, best, score, strict=True):
                 candidates[at] = tuple(int(n) for n, s in zip(neurons, worth, strict=True) if s >= 0)
         nodes = []
-        for k, (spec, bound, depth) in enumerate(zip(owners, bounds, depths, strict=True)):
+        for k, (spec, bound, depth, part) in enumerate(zip(owners, bounds, depths, parts, strict=True)):
             if bound > 0:
                 nodes.append(Node(bound, depth))
+                if part is not None:
+                    needed = {r: s[k] * trace.needs(r)[k] for r, s in slopes_.items()}
+                    part.close(self.mixes[spec][self.owned[spec]], needed, {r: beta[k] for r, beta in betas_.items()})
             else:
-                state = SplitState(spec, signs[k].clone(), pack[0][k].clone(), pack[1][k].clone(), candidates[k])
+                state = SplitState(spec, signs[k].clone(), pack[0][k].clone(), pack[1][k].clone(), candidates[k], part)
                 nodes.append(Node(bound, depth, state, state.bytes))
         return nodes
 

@@ -17,9 +17,10 @@ from blocklp.problems.verification.exact import exact_bounds
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operations import Add, Affine, Input, Relu, float_error
 from blocklp.problems.verification.planet import Planet
+from blocklp.problems.verification.proving import Part, stated
 from blocklp.problems.verification.relaxation import Pair, Relaxation, picked
 from blocklp.problems.verification.slopes import SlopeDual, out_of_time
-from blocklp.problems.verification.windows import window_sizes, windowed
+from blocklp.problems.verification.windows import uncut, window_sizes, windowed
 from blocklp.rounding import rounding
 from blocklp.search.parameter_ascent import ascend
 
@@ -170,6 +171,8 @@ class Tightener:
         See :func:`network_bounds`.
     known : mapping
         Bounds of ReLUs that hold already.
+    part : Part, optional
+        Where the multipliers of all bounds are written down, of "slopes" and one box.
     """
 
     network: Network
@@ -183,6 +186,7 @@ class Tightener:
     method: str = "slopes"
     solver: str = "highs"
     known: Mapping[int, Pair] = field(default_factory=dict)
+    part: Part | None = None
     bounds: dict[int, Pair] = field(default_factory=dict)
     layers: list[LayerBounds] = field(default_factory=list)
 
@@ -203,12 +207,14 @@ class Tightener:
                 low, high = intervals(self.network, self.lower, self.upper, self.bounds, node, self._intervals)[node]
                 if relu in self.known:
                     low, high = torch.maximum(low, self.known[relu][0]), torch.minimum(high, self.known[relu][1])
-                low, high, gap = self._tighten(node, low, high, everything=relu == len(ops))
+                low, high, gap = self._tighten(relu, node, low, high, everything=relu == len(ops))
             if relu in self.signs:
                 low = torch.where(self.signs[relu] > 0, low.clamp(min=0), low)
                 high = torch.where(self.signs[relu] < 0, high.clamp(max=0), high)
             if bool((low > high).any()):
                 self.empty = True
+                if self.part is not None:
+                    self.part.empty(relu, int((low > high).flatten().nonzero()[0]))
                 return
             if relu < len(ops):
                 self.bounds[relu] = (low, high)
@@ -222,7 +228,7 @@ class Tightener:
         """The relaxation with all bounds so far, float64, one instance a box."""
         return Relaxation(self.network, self.lower, self.upper, dict(self.bounds), self.deadline)
 
-    def _tighten(self, node: int, low: Tensor, high: Tensor, everything: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _tighten(self, relu: int, node: int, low: Tensor, high: Tensor, everything: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         relus = [r for r in self.network.relus if r in self.network.ancestors(node)[:-1]]
         flat_low, flat_high = low.flatten(1).clone(), high.flatten(1).clone()
         gap = flat_low.new_zeros(2, *flat_low.shape) if self.gap else None
@@ -238,7 +244,7 @@ class Tightener:
             exact, most = self.relaxation(), max(1, CHUNK // (2 * size))
             for box, chunk in zip(torch.split(boxes, most), torch.split(neurons, most), strict=True):
                 try:
-                    found = self._chunk(exact, node, relus, box, chunk, sizes, everything)
+                    found = self._chunk(exact, node, relu, relus, box, chunk, sizes, everything)
                 except (TimeLimitError, NonFiniteError):  # an LP code takes no numbers that are not finite
                     break
                 # What an LP code gave up is NaN.
@@ -253,6 +259,7 @@ class Tightener:
         self,
         exact: Relaxation,
         node: int,
+        relu: int,
         relus: list[int],
         boxes: Tensor,
         neurons: Tensor,
@@ -289,7 +296,16 @@ class Tightener:
             done = None if everything or self.gap else (lambda value: value > 0)
             reached = ascend(dual, dual.start(), 1 if plain else self.steps, done, out_of_time(self.deadline))
             slopes, betas = dual.named([p.double() for p in reached.parameters])
-        value = exact.backward(node, cost, slopes, betas, charge=True).value
+        if self.part is not None:
+            slopes = {r: stated(s) for r, s in slopes.items()}
+        trace = exact.backward(node, cost, slopes, betas, charge=True)
+        value = trace.value
+        if self.part is not None:
+            found = [self.relaxation().start(relus, 1), {}]
+            if self.steps > 1 or signs:
+                found = [{r: s * trace.needs(r) for r, s in slopes.items()}, betas]
+                found = found if sizes is None else [uncut(self.network, node, both, sizes, some) for some in found]
+            self.part.improve(relu, neurons, *found)
         if self.method in ENGINE:
             box = intervals(exact.network, exact.lower, exact.upper, exact.bounds, node)[node]
             # A model holds finite numbers; where those of the network are not, CROWN's bounds are the answer.

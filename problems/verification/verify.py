@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.errors import ModelError, OptionError, ShapeError, TimeLimitError
+from blocklp.errors import FormatError, ModelError, OptionError, ShapeError, TimeLimitError
 from blocklp.problems.verification.attack import confirm, find_counterexample, float32_box
 from blocklp.problems.verification.input_splits import InputSplits
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operations import Conv
+from blocklp.problems.verification.proof import check_proof
 from blocklp.problems.verification.properties import Clause, Property
+from blocklp.problems.verification.proving import Part, Proof
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.relu_splits import ReluSplits
 from blocklp.problems.verification.tightener import Tightener
@@ -119,6 +121,8 @@ class Verdict:
         One sentence.
     float32 : bool
         Whether "unsat" is claimed of an evaluation in float32.
+    proof : Proof or None
+        Of "sat" and "unsat", if it was asked for.
     """
 
     status: str
@@ -130,6 +134,7 @@ class Verdict:
     phases: dict[str, float]
     reason: str
     float32: bool = False
+    proof: Proof | None = None
 
     @property
     def claim(self) -> str:
@@ -145,6 +150,7 @@ def verify(
     runtime: Runtime | None = None,
     attack: bool = True,
     known: Relaxation | None = None,
+    proof: bool = False,
     callback: Callable[[VerificationEvent], None] | None = None,
     settings: VerifySettings = DEFAULT,
 ) -> Verdict:
@@ -166,6 +172,9 @@ def verify(
     known : Relaxation, optional
         Bounds of all layers over one box that holds those of the clauses, ``network_bounds(...).relaxation``, in place of the quick
         ones.  A short search with them comes first, and better bounds start from them.
+    proof : bool
+        Write down a proof of the verdict, which :func:`blocklp.problems.verification.proof.check_proof` checks.  Counterexamples
+        are then those of the network in real arithmetic too.
     callback : callable, optional
         Gets a :class:`VerificationEvent` at every phase and after every batch of nodes.
     settings : VerifySettings
@@ -174,7 +183,7 @@ def verify(
     Raises
     ------
     OptionError
-        If the timeout is not a positive number.
+        If the timeout is not a positive number; or if a proof is asked for of a verdict in float32, or with ``known``.
     ShapeError
         If network and property do not fit.
     ModelError
@@ -193,9 +202,14 @@ def verify(
     if network.head is not None:
         # The rows hold at the outputs where they hold at the results before the softmax: these are bounded and attacked.
         network.head.check(prop)
-    run = _Verification(
-        network, prop, deadline, runtime_of(network) if runtime is None else runtime, attack, known, callback, settings
-    )
+    if proof and (network.unit or known is not None):
+        raise OptionError(
+            "a proof speaks of real arithmetic, and has all bounds that it needs: ask for one without known=, and not of the network "
+            "in float32 (give --real-semantics to have a query read as one of real numbers)"
+        )
+    running = runtime_of(network) if runtime is None else runtime
+    written = Proof() if proof else None
+    run = _Verification(network, prop, deadline, running, attack, known, written, callback, settings)
     for number, clause in enumerate(prop.clauses if known is not None else ()):
         assert known is not None
         if bool((known.lower[0] > run.box(clause)[0]).any() or (known.upper[0] < run.box(clause)[1]).any()):
@@ -228,6 +242,7 @@ class _Verification:
     runtime: Runtime
     attack: bool
     known: Relaxation | None
+    proof: Proof | None
     callback: Callable[[VerificationEvent], None] | None
     settings: VerifySettings
     began: float = field(default_factory=time.perf_counter)
@@ -251,7 +266,10 @@ class _Verification:
             status, reason = "timed-out", "Time is up."
         y = None if x is None else np.asarray(self.runtime(x))
         bound, float32 = self.bound if status != "sat" else -math.inf, self.network.unit > 0
-        return Verdict(status, x, y, bound, self.nodes, seconds, self.phases, reason, float32)
+        if self.proof is not None:
+            self.proof.counterexample = x
+        proof = self.proof if status in ("sat", "unsat") else None
+        return Verdict(status, x, y, bound, self.nodes, seconds, self.phases, reason, float32, proof)
 
     def _decide(self) -> tuple[str, str]:
         proven: set[int] = set()
@@ -285,13 +303,22 @@ class _Verification:
 
     def _quick(self, group: list[int]) -> set[int]:
         """Clauses that CROWN proves."""
-        root = self._root(group, {}, 1, 1, "quick bounds")
-        return set(group) - {root.clause[node.state.spec] for node in root.nodes}
+        part = self._part()
+        root = self._root(group, {}, 1, 1, "quick bounds", part)
+        proven = set(group) - {root.clause[node.state.spec] for node in root.nodes}
+        if self.proof is not None and part is not None:
+            part.keep(sorted(proven))
+            self.proof.add(sorted(proven), part)
+        return proven
+
+    def _part(self) -> Part | None:
+        """A part of the proof, if one is written."""
+        return None if self.proof is None else Part()
 
     def _early(self, group: list[int], known: Relaxation) -> set[int]:
         """Clauses that a short search from the known bounds proves."""
         with self._phase("quick bounds"):
-            root = self._rows(group, replace(known, deadline=self.deadline), {}, ROOT_STEPS)
+            root = self._rows(group, replace(known, deadline=self.deadline), {}, ROOT_STEPS, None)
         if not root.nodes or root.splits is None:
             return set(group)
         result = self._search(root.nodes, root.splits.expand, root.splits.batch, math.inf, EARLY)
@@ -307,8 +334,17 @@ class _Verification:
             found = find_counterexample(
                 self.network, self.prop, restarts=restarts, steps=steps, seed=restarts, deadline=until, exclude=proven
             )
-            if found is not None and confirm(self.runtime, found.x, self.prop):
+            if found is not None and self._confirmed(found.x):
                 raise _Witness(found.x)
+
+    def _confirmed(self, x: NDArray[np.float32]) -> bool:
+        """Whether a point is a counterexample to the runtime and, where a proof is written, in real arithmetic."""
+        if not confirm(self.runtime, x, self.prop):
+            return False
+        try:
+            return self.proof is None or bool(check_proof(self.network, self.prop, Proof(counterexample=x).steps()))
+        except FormatError:
+            return False
 
     def _inspect(self, clauses: list[Clause], x: Tensor) -> None:
         """Raise if one of some points is a counterexample; all clauses have the same box or one around the points."""
@@ -321,7 +357,7 @@ class _Verification:
             for k in hits[:3]:
                 low, high, _ = float32_box(clause)
                 point = np.clip(x[k].flatten().cpu().numpy().astype(np.float32), low, high)
-                if confirm(self.runtime, point, self.prop):
+                if self._confirmed(point):
                     raise _Witness(point)
 
     def box(self, clause: Clause) -> tuple[Tensor, Tensor]:
@@ -332,23 +368,24 @@ class _Verification:
         """Numbers where the network lies."""
         return torch.tensor(np.array(values), device=self.network.device)
 
-    def _root(self, group: list[int], signs: Mapping[int, Tensor], steps: int, polish: int, phase: str) -> _Root:
+    def _root(self, group: list[int], signs: Mapping[int, Tensor], steps: int, polish: int, phase: str, part: Part | None) -> _Root:
         """Bound all layers of a region of a box, and the rows of some clauses."""
         with self._phase(phase):
             lower, upper = (end[None] for end in self.box(self.prop.clauses[group[0]]))
             known = {} if self.known is None else self.known.bounds
-            tightener = Tightener(self.network, lower, upper, steps, deadline=self.deadline, output=False, signs=signs, known=known)
+            options: dict[str, Any] = {"deadline": self.deadline, "output": False, "signs": signs, "known": known, "part": part}
+            tightener = Tightener(self.network, lower, upper, steps, **options)
             tightener.run()
-            return _Root(None, [], group) if tightener.empty else self._rows(group, tightener.relaxation(), signs, polish)
+            return _Root(None, [], group) if tightener.empty else self._rows(group, tightener.relaxation(), signs, polish, part)
 
-    def _rows(self, group: list[int], relaxation: Relaxation, signs: Mapping[int, Tensor], polish: int) -> _Root:
+    def _rows(self, group: list[int], relaxation: Relaxation, signs: Mapping[int, Tensor], polish: int, part: Part | None) -> _Root:
         """Bound the rows of some clauses."""
         clauses = [self.prop.clauses[n] for n in group]
         rows = self._there(np.concatenate([c.matrix for c in clauses]))
         right = self._there(np.concatenate([c.right for c in clauses]))
-        splits = ReluSplits(relaxation, rows, right, NODE_STEPS, lambda x: self._inspect(clauses, x), signs)
+        splits = ReluSplits(relaxation, rows, right, NODE_STEPS, lambda x: self._inspect(clauses, x), signs, part)
         # A counterexample satisfies all rows of its clause: one of them, or a mix, that is impossible is enough.
-        nodes = splits.roots([k for k, clause in enumerate(clauses) for _ in clause.right], polish)
+        nodes = splits.roots([k for k, clause in enumerate(clauses) for _ in clause.right], polish, group)
         self.bound = min([self.bound, *(n.bound for n in nodes if n.bound > 0)])
         return _Root(splits, [n for n in nodes if n.bound <= 0], group)
 
@@ -361,7 +398,10 @@ class _Verification:
         than it gives, and a region is searched to the end.
         """
         dense = len(self.network.relus) > 2 and not any(isinstance(op, Conv) for op in self.network.ops)
-        regions = [self._root(group, {}, ROOT_STEPS, 5 * ROOT_STEPS, "bounds")]
+        part = self._part()
+        if self.proof is not None and part is not None:
+            self.proof.add(group, part)
+        regions = [self._root(group, {}, ROOT_STEPS, 5 * ROOT_STEPS, "bounds", part)]
         while regions:
             root = regions.pop()
             nodes = root.nodes
@@ -380,7 +420,7 @@ class _Verification:
                 nodes, patience = [], 2 * patience
                 for clause in sorted({root.clause[n.state.spec] for n in result.frontier}):
                     halves = root.splits.halves([n for n in root.nodes if root.clause[n.state.spec] == clause])
-                    regions += [self._root([clause], signs, HALF_STEPS, 5 * HALF_STEPS, "bounds") for signs in halves]
+                    regions += [self._root([clause], signs, HALF_STEPS, 5 * HALF_STEPS, "bounds", own) for signs, own in halves]
                     if not halves:
                         nodes += [n for n in result.frontier if root.clause[n.state.spec] == clause]
         return Status.CUTOFF
@@ -389,7 +429,11 @@ class _Verification:
         clauses = [self.prop.clauses[n] for n in group]
         rows = [self._there(c.matrix) for c in clauses]
         right = [self._there(c.right) for c in clauses]
-        splits = InputSplits(self.network, rows, right, lambda x: self._inspect(clauses, x), self.deadline)
+        parts = None if self.proof is None else [Part() for _ in group]
+        for number, part in zip(group, parts or (), strict=False):
+            assert self.proof is not None
+            self.proof.add([number], part)
+        splits = InputSplits(self.network, rows, right, lambda x: self._inspect(clauses, x), self.deadline, parts)
         root = splits.roots([(k, *self.box(c)) for k, c in enumerate(clauses)])
         return self._search(list(root.children), splits.expand, splits.batch, math.inf).status
 

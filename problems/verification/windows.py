@@ -109,6 +109,44 @@ def windowed(
     return Relaxation(small, lower, upper, bounds, relaxation.deadline), channel, cut
 
 
+def uncut(
+    network: Network, node: int, neurons: Tensor, sizes: list[tuple[int, int]], found: Mapping[int, Tensor]
+) -> dict[int, Tensor]:
+    """Put windows of ReLUs back where :func:`windowed` cut them out, with zeros elsewhere.
+
+    Parameters
+    ----------
+    network, node, neurons, sizes
+        As there.
+    found : mapping
+        ``(k, channels, height, width)`` by position of the ReLU.
+
+    Returns
+    -------
+    dict
+        ``(k, *shape)`` by position of the ReLU.
+    """
+    _, height, width = network.ops[node].shape
+    row, column = neurons // width % height, neurons % width
+    whole = {}
+    for at in range(node, 0, -1):
+        op = network.ops[at]
+        if at in found:
+            (channels, height, width), (high, wide) = op.shape, sizes[at]
+            rows = row[:, None] + torch.arange(high, device=row.device)
+            columns = column[:, None] + torch.arange(wide, device=row.device)
+            # What sticks out over the border goes to a margin that is cut off.
+            padded = found[at].new_zeros(len(neurons), height + 2 * high, width + 2 * wide, channels)
+            each = torch.arange(len(neurons), device=row.device)[:, None, None]
+            rows, columns = (rows + high).clamp(0, height + 2 * high - 1), (columns + wide).clamp(0, width + 2 * wide - 1)
+            padded[each, rows[:, :, None], columns[:, None, :]] = found[at].permute(0, 2, 3, 1)
+            whole[at] = padded[:, high : high + height, wide : wide + width].permute(0, 3, 1, 2)
+        elif isinstance(op, Conv):
+            row = row * op.stride[0] - op.padding[2]
+            column = column * op.stride[1] - op.padding[0]
+    return whole
+
+
 def _cut(images: Tensor, which: Tensor, row: Tensor, column: Tensor, size: tuple[int, int]) -> Tensor:
     """Windows of ``(images, channels, height, width)`` with given corners, zero outside: ``(k, channels, *size)``.
 
