@@ -46,6 +46,7 @@ class RadiusSpace(StrEnum):
 def register(app: typer.Typer) -> None:
     """Add the commands, and the options ``--name`` and ``--version``."""
     app.command("verify")(verify_command)
+    app.command("check-proof")(check_proof_command)
     app.command("supports")(supports_command)
     app.command("bounds")(bounds_command)
     app.command("robust")(robust_command)
@@ -85,6 +86,9 @@ def verify_command(
         Path | None, typer.Option("--serialise-assignments", metavar="DIR", help="Write a counterexample as DIR/NAME.pb instead.")
     ] = None,
     result_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a result file of VNN-COMP too.")] = None,
+    proof: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a proof of the verdict, for `blocklp check-proof` (real numbers).")
+    ] = None,
     instances: Annotated[
         Path | None, typer.Option(metavar="FILE.csv", help="Many instances instead: rows of network,property,seconds.")
     ] = None,
@@ -120,7 +124,7 @@ def verify_command(
         raise typer.BadParameter("--instances and --results go together, and --expected with them", param_hint="--instances")
     if instances is None and (workers is not None or ray is not None):
         raise typer.BadParameter("--workers and --ray are for --instances", param_hint="--workers")
-    if instances is not None and (network or assignments or result_file):
+    if instances is not None and (network or assignments or result_file or proof):
         raise typer.BadParameter("the file names networks, and places for counterexamples", param_hint="--instances")
     deadline = until(timeout, ctx.obj)
     output = VerdictOutput(as_json, assignments, result_file, quiet)
@@ -130,7 +134,7 @@ def verify_command(
 
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
-        how = How(timeout, attack, real_semantics, max_bytes, known_device(device))
+        how = How(timeout, attack, real_semantics, max_bytes, known_device(device), proof)
         if threads is not None:
             import torch
 
@@ -200,8 +204,9 @@ def _run_query(query: Path, given: Sequence[str], how: How, deadline: Deadline, 
     from blocklp.problems.verification.answers import Networks, Watch, answer, try_file, try_folder
 
     # Now, so that no verdict is found that has no place.
-    if output.result_file is not None:
-        try_file(output.result_file)
+    for place in (output.result_file, how.proof):
+        if place is not None:
+            try_file(place)
     if output.assignments is not None:
         from blocklp.problems.verification.onnx_files import require_onnx
 
@@ -272,6 +277,38 @@ def _run_instances(
     if run.interrupted:
         return EXIT_INTERRUPTED
     return EXIT_WRONG if total.wrong else EXIT_ERROR if total.errors else 0
+
+
+def check_proof_command(
+    query: Annotated[Path, typer.Argument(metavar="QUERY.vnnlib", help="What a counterexample would be.")],
+    proof: Annotated[Path, typer.Argument(metavar="PROOF", help="What `blocklp verify --proof` has written.")],
+    network: Annotated[list[str] | None, typer.Option("--network", metavar="[N=]MODEL.onnx", help="The network.")] = None,
+    max_bytes: MaxBytes = MAX_BYTES,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+) -> None:
+    """Check a proof about a network in integer arithmetic, by code that shares nothing with the search but the readers of the files.
+
+    Prints sat or unsat, as claims about real arithmetic, and what the proof consists of.  The exit code is 0 for a proof, and 2 for a
+    file that proves nothing; the message names the step.
+    """
+    from blocklp.problems.verification.answers import How, Networks, read_query, read_task
+    from blocklp.problems.verification.proof import check_proof
+    from blocklp.problems.verification.proof_files import read_proof
+
+    deadline = Deadline()
+    with interruptible():
+        asked = read_query(query, max_bytes, deadline)
+        how = How(real_semantics=True, max_bytes=max_bytes)
+        read, _, prop = read_task(asked, asked.network(network or []), how, Networks(), deadline)
+        began = deadline.elapsed()
+        found = check_proof(read, prop, read_proof(proof, read, prop, max_bytes))
+    seconds = deadline.elapsed() - began
+    if as_json:
+        typer.echo(json.dumps(found | {"query": str(query), "proof": str(proof), "seconds": seconds}))
+    else:
+        typer.echo(
+            f"{found['status']}\nproved by {found['leaves']} leaves and {found['bounds']} better bounds, checked in {seconds:.2f} s"
+        )
 
 
 CAPABILITIES = {

@@ -30,6 +30,8 @@ from blocklp.problems.printing import json_number
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.onnx_files import Runtime, require_onnx
 from blocklp.problems.verification.onnx_reader import load_onnx
+from blocklp.problems.verification.proof_files import write_proof
+from blocklp.problems.verification.properties import Property
 from blocklp.problems.verification.verify import Verdict, VerificationEvent, verify
 from blocklp.problems.verification.vnnlib_reader import parse_property, read_vnnlib
 from blocklp.progress import INTERVAL, LiveLine
@@ -281,6 +283,7 @@ class How:
     real_semantics: bool = False
     max_bytes: int = MAX_BYTES
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    proof: Path | None = None  # where a proof of the verdict goes
 
 
 def answer(
@@ -322,21 +325,54 @@ def answer(
     try:
         deadline.check("starting")
         query = read_query(path, how.max_bytes, deadline)
-        float32 = query.in_float32(how.real_semantics)
         file = query.network(given)
-        network, runtime = networks.get(file, how.max_bytes, deadline)
-        if float32 and runtime.element_type != "float32":
-            told = f"{query.file} declares float32, and the network {file} is one of {runtime.element_type}"
-            raise OptionError(f"{told}; correct one, or give --real-semantics to have the query read as one of real numbers")
-        prop = parse_property(query.file, query.text, network.inputs, network.outputs, how.max_bytes, deadline, float32)
-        loaded = deadline.elapsed()
-        network = network.to(network.dtype, how.device)
-        network = network.in_float32() if float32 else network
-        verdict = verify(network, prop, timeout=deadline, runtime=runtime, attack=how.attack, callback=callback)
+        network, runtime, prop = read_task(query, file, how, networks, deadline)
+        loaded, proof = deadline.elapsed(), how.proof is not None
+        verdict = verify(network, prop, timeout=deadline, runtime=runtime, attack=how.attack, proof=proof, callback=callback)
+        if how.proof is not None and verdict.proof is not None:
+            write_proof(how.proof, network, prop, verdict.proof.steps())
     except TimeLimitError:
         loaded = deadline.elapsed()
         verdict = Verdict("timed-out", None, None, -math.inf, 0, 0.0, {}, "Time was up before the search began.")
     return Answer(query, file, verdict, loaded, deadline.elapsed(), verdict.reason == "Interrupted.")
+
+
+def read_task(query: Query, file: Path, how: How, networks: Networks, deadline: Deadline) -> tuple[Network, Runtime, Property]:
+    """Read the network of a query, and what the query asks of it.
+
+    Parameters
+    ----------
+    query : Query
+        The query.
+    file : Path
+        The network.
+    how : How
+        How to answer.
+    networks : Networks
+        Those read before.
+    deadline : Deadline
+        When to give up.
+
+    Returns
+    -------
+    network, runtime, prop : Network, Runtime and Property
+        The network, in the arithmetic that the query speaks of; what replays it; and the property.
+
+    Raises
+    ------
+    BlocklpError
+        Query and network cannot be read, do not fit, or speak of numbers other than real ones.
+    OSError
+        A file cannot be read.
+    """
+    float32 = query.in_float32(how.real_semantics)
+    network, runtime = networks.get(file, how.max_bytes, deadline)
+    if float32 and runtime.element_type != "float32":
+        told = f"{query.file} declares float32, and the network {file} is one of {runtime.element_type}"
+        raise OptionError(f"{told}; correct one, or give --real-semantics to have the query read as one of real numbers")
+    prop = parse_property(query.file, query.text, network.inputs, network.outputs, how.max_bytes, deadline, float32)
+    network = network.to(network.dtype, how.device)
+    return network.in_float32() if float32 else network, runtime, prop
 
 
 class Watch(LiveLine):
