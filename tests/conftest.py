@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from . import simulated_device
+from .triton_interpreter import patch_once
 
 # A shell that starts the tests in the background has its children ignore interrupts; those of the tests must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -55,11 +56,13 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 
 @pytest.fixture
 def use_backend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Have "auto" stand for a backend from now on; the test is skipped where numba is asked for and missing."""
+    """Have "auto" stand for a backend from now on; the test is skipped where that is missing."""
 
     def use(name: str) -> None:
-        if name == "numba":
-            pytest.importorskip("numba", reason="numba is not installed")
+        if name in ("numba", "triton"):
+            pytest.importorskip(name, reason=f"{name} is not installed")
+        if name == "triton":
+            patch_once()
         monkeypatch.setenv("BLOCKLP_BACKEND", name)
 
     return use

@@ -35,6 +35,43 @@ def patch_once() -> None:
 
     interpreter._patch_lang = once
     interpreter.GridExecutor.__call__ = launched
+    _keep_what_stays(interpreter)
+
+
+def _keep_what_stays(interpreter: Any) -> None:
+    """Look types of numpy up by name, and make the shapes of tensors and the types of blocks once."""
+    core = interpreter.tl.core
+    np_types: dict[str, Any] = {}
+    shapes: dict[tuple[int, ...], tuple[Any, Any]] = {}
+    blocks: dict[tuple[str, tuple[int, ...]], Any] = {}
+    np_type, tensor, equal = interpreter._get_np_dtype, core.tensor.__init__, core.tuple.__eq__
+    with_element = core.block_type.with_element_ty
+
+    def known_np_type(kind: Any) -> Any:
+        if (found := np_types.get(kind.name)) is None:
+            found = np_types[kind.name] = np_type(kind)
+        return found
+
+    def known_shape(self: Any, handle: Any, type: Any) -> None:
+        shape = type.shape if type.is_block() else ()
+        if (known := shapes.get(shape)) is None:
+            tensor(self, handle, type)
+            shapes[shape] = self.numel, self.shape
+            return
+        self.handle, self.type, self.dtype = handle, type, type.scalar
+        self.numel, self.shape = known
+
+    def known_block(self: Any, scalar: Any) -> Any:
+        key = scalar.name, self.shape
+        if (found := blocks.get(key)) is None:
+            found = blocks[key] = with_element(self, scalar)
+        return found
+
+    def known_equal(self: Any, other: Any) -> Any:
+        return core.constexpr(True) if self is other else equal(self, other)
+
+    interpreter._get_np_dtype, core.tensor.__init__ = known_np_type, known_shape
+    core.block_type.with_element_ty, core.tuple.__eq__ = known_block, known_equal
 
 
 @contextmanager

@@ -179,6 +179,7 @@ def projected(program: BlockProgram, at: Array, y: Array, sigma: float) -> Proje
     low, high = (np.zeros(len(side)) for _ in range(2))
     np.minimum.at(low, owner, ends.min(0))
     np.maximum.at(high, owner, ends.max(0))
+    low[free == side] = high[free == side] = 0.0  # a bracket of zero would be halved down to the least number
     for _ in range(HALVINGS):
         middle = low + (high - low) / 2
         if bool(((middle == low) | (middle == high)).all()):

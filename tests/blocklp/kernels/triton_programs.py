@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import fields, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 import blocklp as bl
-from blocklp.kernels.backend import Backend
+from blocklp.kernels.backend import Backend, known
 from blocklp.kernels.operations import IMPLEMENTATIONS, OPERATIONS
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.row_tables import LONG
@@ -88,6 +89,8 @@ def copied(state: PdhgState) -> PdhgState:
 
 def triton(name: str) -> Any:
     """Triton's implementation of an operation."""
+    for module in known("triton").modules:
+        importlib.import_module(module)
     return IMPLEMENTATIONS[name, "triton"][0].function
 
 
