@@ -17,6 +17,9 @@ from ..random_models import random_model
 
 MODELS, SHARDS = 2400, 12
 
+PASSES, SHARES = (1, 7, 40, 150), (0.3, 0.3, 0.3, 0.1)
+"""Passes of a solve, and the shares of the models that are given so many."""
+
 
 def methods(eta: float | None) -> list[object]:
     return [
@@ -48,7 +51,7 @@ def test_no_bound_exceeds_the_optimum_and_optimal_means_equal(shard: int) -> Non
         choice = methods(eta)
         method, dtype = choice[rng.integers(len(choice))], (torch.float64, torch.float32)[rng.integers(2)]
         try:
-            solution = model.solve(method=method, dtype=dtype, tol=1e-6, passes=int(rng.choice([1, 7, 40, 150])))
+            solution = model.solve(method=method, dtype=dtype, tol=1e-6, passes=int(rng.choice(PASSES, p=SHARES)))
         except OptionError:
             assert isinstance(method, (bl.methods.MinMarginals, bl.methods.Smooth)), f"model {seed}, {method}"
             continue

@@ -20,6 +20,7 @@ ORDERED = "splat_levels pile_levels slice_levels sweep_parts"
 def compiled(case: str, names: str) -> list[str]:
     """What :mod:`bench.compile_triton` prints of a case in double precision; all these kernels are among it."""
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    environment["BLOCKLP_BACKEND"] = "torch"  # what makes the arguments need not be compiled, too
     code = f"import torch; from bench.compile_triton import *; print(*{case}(torch.float64), sep='\\n')"
     root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True)

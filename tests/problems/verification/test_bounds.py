@@ -23,7 +23,7 @@ from blocklp.problems.verification.windows import window_sizes
 
 from ..verification_networks import all_kinds, conv, dense, residual, unit_box
 
-NETWORKS = all_kinds(range(4))
+NETWORKS = all_kinds(range(3))
 
 
 def samples(network: Network, lower: torch.Tensor, upper: torch.Tensor, count: int = 2000) -> list[torch.Tensor]:
