@@ -120,6 +120,7 @@ def test_bounds_are_those_of_the_formula_and_hold(network: Network) -> None:
 
 def test_multipliers_of_known_signs_tighten_a_bound_that_holds() -> None:
     """Of all points where a neuron is on (or off), against samples; the best multiplier is better than none."""
+    gains = []
     for seed in range(6):
         network = dense(seed, (2, 5, 1))
         lower, upper = unit_box(network, seed, 1.0)
@@ -128,7 +129,6 @@ def test_multipliers_of_known_signs_tighten_a_bound_that_holds() -> None:
         at = network.ops[relu].inputs[0]
         x = lower + (upper - lower) * torch.rand(5000, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         z, y = network.run(x)[at], network(x)[:, 0]
-        gains = []
         for neuron in np.flatnonzero((region.low[at] < 0) & (region.high[at] > 0)).tolist():
             checker, _ = opened(network, prop, [{"split": [relu, neuron, 0]}])
             for part, inside in ((checker.open[-1], z[:, neuron] >= 0), (checker.open[-2], z[:, neuron] <= 0)):
@@ -137,7 +137,8 @@ def test_multipliers_of_known_signs_tighten_a_bound_that_holds() -> None:
                 ]
                 gains.append(float(max(bounds) - bounds[0]))
                 assert not inside.any() or float(max(bounds)) <= float(y[inside].min())
-        assert max(gains) > 1e-3
+    assert max(gains) > 1e-2
+    assert min(gains) >= 0
 
 
 @pytest.mark.parametrize("network", [conv(5), dense(6, (6, 20, 15, 3)), residual(4)], ids=lambda n: n.name)
@@ -172,25 +173,27 @@ SMALL = dense(0, (2, 4, 3, 1))
 ENDS = torch.full((2,), -1.0, dtype=torch.float64), torch.full((2,), 1.0, dtype=torch.float64)
 
 
-def pieces() -> tuple[float, float]:
-    """A number that the output of SMALL is above everywhere, and one that it is not: by splitting all neurons' signs."""
-    low, high = -20.0, 20.0
-    for _ in range(12):
-        middle = (low + high) / 2
-        verdict = verify(SMALL, first_output(SMALL, *ENDS, middle), timeout=30)
-        low, high = (middle, high) if verdict.status == "unsat" else (low, middle)
-    return low, high
-
-
 @pytest.fixture(scope="module")
-def false() -> Property:
-    """A property of SMALL that does not hold; points of the box say so, in rational numbers."""
-    _, high = pieces()
-    prop = first_output(SMALL, *ENDS, high + 1e-3)
-    x = 2 * torch.rand(20000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 1
-    worst = x[SMALL(x)[:, 0].argmin()]
-    assert exactly(SMALL, worst)[-1][0] <= Fraction(high + 1e-3)
-    return prop
+def edge() -> tuple[float, float]:
+    """A number that the output of SMALL is above everywhere, and one that it is not, by a point and rational numbers."""
+    low, high = -20.0, 20.0
+    for _ in range(14):
+        middle = (low + high) / 2
+        prop = first_output(SMALL, *ENDS, middle)
+        verdict = verify(SMALL, prop, timeout=30)
+        if verdict.status == "unsat":
+            low = middle
+        else:
+            assert verdict.x is not None
+            assert exactly(SMALL, torch.tensor(verdict.x, dtype=torch.float64))[-1][0] <= Fraction(middle) + Fraction(1, 1000)
+            high = middle
+    return low, high + 1e-3
+
+
+@pytest.fixture
+def false(edge: tuple[float, float]) -> Property:
+    """A property of SMALL that does not hold."""
+    return first_output(SMALL, *ENDS, edge[1])
 
 
 def refused(prop: Property, steps: Steps, network: Network = SMALL) -> bool:
@@ -226,15 +229,14 @@ def test_a_split_is_of_one_neuron_or_input_at_one_number(split: Any, false: Prop
         {"betas": {"2": [[0], [[-1.0]]]}}, {"betas": {"2": [[0], [[math.nan]]]}}, {"betas": {"2": [[0], [[math.inf]]]}},
         {"betas": {"2": [[[0, 1]], [[1e3]]]}}, {"betas": {"2": [[0], [1e3]]}}, {"betas": {"2": [[0, 1], [[1e3]]]}},
         {"betas": {"2": [[1], [[1e3]]]}}, {"betas": {"2": [[-3], [[1e3]]]}}, {"betas": {"2": [[True], [[1e3]]]}},
-        {"betas": {"2": [[0], [["1e3"]]]}}, {"betas": {"2": [[9], [[1e3]]]}}, {"betas": [[0], [[1e3]]]}, {"betas": {"2": None}},
+        {"betas": {"2": [[9], [[1e3]]]}}, {"betas": {"2": None}},
         {"slopes": {"2": "ffff"}}, {"slopes": {"2": "ff"}}, {"slopes": {"2": "zz"}}, {"slopes": {"2": 1.5}}, {"slopes": None},
         {"mix": [-1]}, {"mix": []}, {"mix": [1, 1]}, {"mix": [1.5]}, {"mix": [True]}, {"mix": ["1"]}, {"mix": None}, {"mix": 1},
     ],
 )  # fmt: skip
-def test_multipliers_that_are_none_are_refused(given: dict[str, Any]) -> None:
+def test_multipliers_that_are_none_are_refused(given: dict[str, Any], edge: tuple[float, float]) -> None:
     """Of a property that is proved without them, in the part where neuron 0 of four is on and the next one may be both."""
-    low, _ = pieces()
-    prop = first_output(SMALL, *ENDS, low - 30.0)
+    prop = first_output(SMALL, *ENDS, edge[0] - 30.0)
     neuron = 0
     _, region = opened(SMALL, prop, [])
     free = ((region.low[1] < 0) & (region.high[1] > 0)).tolist()
@@ -257,26 +259,25 @@ def test_multipliers_that_are_none_are_refused(given: dict[str, Any]) -> None:
         [WHOLE, {"bounds": {"relus": [2], "neurons": [[0, 1], [2]]}}, LEAF],
     ],
 )  # fmt: skip
-def test_what_is_no_proof_is_refused(steps: Steps) -> None:
-    low, _ = pieces()
-    holds = first_output(SMALL, *ENDS, low - 30.0)
+def test_what_is_no_proof_is_refused(steps: Steps, edge: tuple[float, float]) -> None:
+    holds = first_output(SMALL, *ENDS, edge[0] - 30.0)
     assert not refused(holds, [WHOLE, LEAF])
     assert refused(holds, steps)
 
 
-def test_no_proof_of_what_is_false_is_found_at_random(false: Property) -> None:
+def test_no_proof_of_what_is_false_is_found_at_random(false: Property, edge: tuple[float, float]) -> None:
     """Trees of random splits, bounds, slopes and multipliers: some are proofs of nearby properties, none of this one."""
     draw = np.random.default_rng(0)
-    low, _ = pieces()
-    near, accepted = first_output(SMALL, *ENDS, low - 2.0), 0
+
+    def columns(count: int) -> dict[str, str]:
+        return {str(r): draw.choice([0, 1, 30000, ONE], size=(count, n)).astype(">u2").tobytes().hex() for r, n in ((2, 4), (4, 3))}
+
+    near, accepted = first_output(SMALL, *ENDS, edge[0] - 2.0), 0
     for _ in range(150):
         steps: Steps = [WHOLE]
         work: list[tuple[list[int], int]] = [([], 0)]
         while work:
             signs, depth = work.pop()
-            columns = lambda k: {  # noqa: E731
-                str(r): draw.choice([0, 1, 30000, ONE], size=(k, n)).astype(">u2").tobytes().hex() for r, n in ((2, 4), (4, 3))
-            }
             if draw.random() < 0.5:
                 steps.append({"bounds": {"relus": [4], "neurons": draw.integers(-3, 3, 2).tolist(), "slopes": columns(4)}})
             if depth < 5 and draw.random() < 0.75:
@@ -318,7 +319,10 @@ def test_rows_are_those_that_are_stated() -> None:
 def test_numbers_out_of_range_are_refused_and_not_rounded() -> None:
     for weight in (1e300, 1e-320):
         builder = Builder((1,), "extreme")
-        builder.linear(builder.relu(builder.linear(0, torch.tensor([[weight], [1.0]]))), torch.full((1, 2), weight))
+        builder.linear(
+            builder.relu(builder.linear(0, torch.tensor([[weight], [1.0]], dtype=torch.float64))),
+            torch.full((1, 2), weight, dtype=torch.float64),
+        )
         network = builder.build()
         prop = Property.of([-1.0], [1.0], [[1.0]], [-1.0])
         try:
