@@ -15,7 +15,7 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operations import Affine, Input
-from blocklp.problems.verification.proving import COARSE, TIE, Part, stated, stated_mix
+from blocklp.problems.verification.proving import COARSE, TIE, Part, needed, stated, stated_mix
 from blocklp.problems.verification.relaxation import Pair, Relaxation, Trace
 from blocklp.problems.verification.slopes import MixedDual, SlopeDual, out_of_time
 from blocklp.problems.verification.tightener import BATCH, intervals
@@ -171,9 +171,9 @@ class InputSplits:
                 slopes, mix = [stated(s) for s in slopes], stated_mix(mix)
             improved = near.backward(output, mix, dict(zip(relus, slopes, strict=True)), charge=True, coarse=self.coarse)
             best[open_] = torch.maximum(best[open_], improved.value)
-            for k, number in enumerate(open_.tolist()) if self.parts is not None else ():
-                needed = {r: s[k] * improved.needs(r)[k] for r, s in zip(relus, slopes, strict=True)}
-                better[number] = mix[k], needed
+            if self.parts is not None:
+                matter = needed(near, improved, dict(zip(relus, slopes, strict=True)))
+                better = {number: (mix[k], {r: s[k] for r, s in matter.items()}) for k, number in enumerate(open_.tolist())}
         if self.parts is not None:
             starts = Relaxation(network, lower, upper, bounds).start(relus, count)
             tied = {r: ((low + high).abs() <= TIE * (high - low)).flatten(1).any(1).tolist() for r, (low, high) in bounds.items()}

@@ -82,7 +82,7 @@ class _Checker:
     def parts(self, region: _Region, step: Given) -> list[_Region]:
         """What is left to prove of a part after a step."""
         match dict(step):
-            case {"counterexample": point} if not region.low:
+            case {"counterexample": point} if not region.low and np.isfinite(point).all():
                 self.status = self.counterexample(np.array([float(value) for value in point]))
             case {"clauses": groups} if sorted({c for group in groups for c in group}) == region.clauses and all(groups):
                 return [region._replace(clauses=sorted(group)) if region.low else self.box(sorted(group)) for group in groups]

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from blocklp.errors import ModelError
 from blocklp.problems.verification.proof import ONE
+from blocklp.problems.verification.relaxation import Relaxation, Trace
 
 COARSE = 2.0**-18
 """Share of the costs of activations of unknown sign that a search which writes a proof charges its leaves, since the checker, in
@@ -36,6 +37,25 @@ def stated(slopes: Tensor) -> Tensor:
 def stated_mix(mix: Tensor) -> Tensor:
     """Return weights of rows as a proof states them, float64: multiples of 1 / :data:`WEIGHTS`, at least zero."""
     return (mix.double().clamp(min=0) * WEIGHTS).round() / WEIGHTS
+
+
+def needed(relaxation: Relaxation, trace: Trace, slopes: Mapping[int, Tensor]) -> dict[int, Tensor]:
+    """Return slopes where they matter, and 0 elsewhere: where activations cost something, and are not clearly on or off.
+
+    Parameters
+    ----------
+    relaxation : Relaxation
+        The bounds of neurons.
+    trace : Trace
+        Its backward pass with these slopes.
+    slopes : mapping
+        ``(batch, *shape)`` by position of the ReLU.
+    """
+    found = {}
+    for relu, slope in slopes.items():
+        low, high = relaxation.bounds[relu]
+        found[relu] = slope * (trace.activation[relu] > 0) * (low <= TIE * (high - low)) * (high > 0)
+    return found
 
 
 @dataclass(eq=False)

@@ -42,10 +42,6 @@ class Trace:
     slope: dict[int, Tensor]  # of the line used
     noise: Tensor  # (batch,): what rounding in the arithmetic of the network may take from the value
 
-    def needs(self, relu: int) -> Tensor:
-        """Where slopes of a ReLU matter: 1 where its activation has a positive cost, 0 elsewhere."""
-        return (self.activation[relu] > 0).to(self.cost.dtype)
-
 
 @dataclass(frozen=True)
 class Relaxation:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from blocklp.errors import NonFiniteError
 from blocklp.problems.verification.exact import solve_leaf
-from blocklp.problems.verification.proving import COARSE, Part, stated, stated_mix
+from blocklp.problems.verification.proving import COARSE, Part, needed, stated, stated_mix
 from blocklp.problems.verification.relaxation import Relaxation, Trace
 from blocklp.problems.verification.slopes import MixedDual, SlopeDual, out_of_time
 from blocklp.problems.verification.tightener import BATCH
@@ -325,6 +325,7 @@ class ReluSplits:
         precise.relaxation.__dict__["magnitudes"] = self.exact.magnitudes  # those of the root are larger
         trace = precise.relaxation.backward(self.node, precise.cost, slopes_, betas_, charge=True, coarse=self.coarse)
         bounds = trace.value.tolist()
+        matter = {} if self.part is None else needed(precise.relaxation, trace, slopes_)
         open_ = [k for k, bound in enumerate(bounds) if not bound > 0]
         candidates: dict[int, tuple[int, ...]] = {}
         if open_:
@@ -342,8 +343,8 @@ class ReluSplits:
             if bound > 0:
                 nodes.append(Node(bound, depth))
                 if part is not None:
-                    needed = {r: s[k] * trace.needs(r)[k] for r, s in slopes_.items()}
-                    part.close(self.mixes[spec][self.owned[spec]], needed, {r: beta[k] for r, beta in betas_.items()})
+                    mine = ({r: t[k] for r, t in some.items()} for some in (matter, betas_))
+                    part.close(self.mixes[spec][self.owned[spec]], *mine)
             else:
                 state = SplitState(spec, signs[k].clone(), pack[0][k].clone(), pack[1][k].clone(), candidates[k], part)
                 nodes.append(Node(bound, depth, state, state.bytes))

@@ -17,7 +17,7 @@ from blocklp.problems.verification.exact import exact_bounds
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operations import Add, Affine, Input, Relu, float_error
 from blocklp.problems.verification.planet import Planet
-from blocklp.problems.verification.proving import Part, stated
+from blocklp.problems.verification.proving import Part, needed, stated
 from blocklp.problems.verification.relaxation import Pair, Relaxation, picked
 from blocklp.problems.verification.slopes import SlopeDual, out_of_time
 from blocklp.problems.verification.windows import uncut, window_sizes, windowed
@@ -303,7 +303,7 @@ class Tightener:
         if self.part is not None:
             found = [self.relaxation().start(relus, 1), {}]
             if self.steps > 1 or signs:
-                found = [{r: s * trace.needs(r) for r, s in slopes.items()}, betas]
+                found = [needed(exact, trace, slopes), betas]
                 found = found if sizes is None else [uncut(self.network, node, both, sizes, some) for some in found]
             self.part.improve(relu, neurons, *found)
         if self.method in ENGINE:
