@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.errors import FormatError, ModelError
-from blocklp.problems.verification import Builder, Network, Property, network_bounds, verify
+from blocklp.problems.verification import Builder, Network, Property, network_bounds, read_onnx, read_property, verify
 from blocklp.problems.verification.operations import Add, Affine, Input, Relu
 from blocklp.problems.verification.proof import ONE, UNIT, _Checker, _Region, check_proof
+from blocklp.problems.verification.proof_files import read_proof, write_proof
 from blocklp.problems.verification.proving import Part, stated
 from blocklp.problems.verification.tightener import Tightener
 
 from ..verification_networks import all_kinds, conv, dense, residual, unit_box
 
+SHARED = Path(__file__).parents[4] / "shared" / "data" / "verification" / "mnist_fc"
 Steps = list[dict[str, Any]]
 
 
@@ -331,3 +334,19 @@ def test_numbers_out_of_range_are_refused_and_not_rounded() -> None:
             continue
         assert status == "unsat"  # y >= 0
         assert refused(Property.of([-1.0], [1.0], [[1.0]], [weight**2]), [WHOLE, LEAF], network)
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared networks are not here")
+def test_a_network_of_the_competition(tmp_path: Path) -> None:
+    network = read_onnx(SHARED / "nets" / "mnist-net_256x2.onnx")
+    prop = read_property(SHARED / "specs" / "prop_0_0.03.vnnlib", network.inputs, network.outputs)
+    verdict = verify(network, prop, timeout=60, proof=True)
+    assert verdict.proof is not None
+    write_proof(tmp_path / "proof.gz", network, prop, verdict.proof.steps())
+    assert check_proof(network, prop, read_proof(tmp_path / "proof.gz", network, prop))["status"] == verdict.status == "unsat"
+    # The radius of the other file is larger, and has a counterexample.
+    wider = read_property(SHARED / "specs" / "prop_0_0.05.vnnlib", network.inputs, network.outputs)
+    with pytest.raises(FormatError, match="another query"):
+        read_proof(tmp_path / "proof.gz", network, wider)
+    with pytest.raises(FormatError, match="step"):
+        check_proof(network, wider, verdict.proof.steps())
