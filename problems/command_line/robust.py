@@ -157,7 +157,7 @@ def print_radii(
     as_json, quiet : bool
         Whether JSON is printed instead of the table, and no progress.
     """
-    from blocklp.problems.printing import json_number, print_table
+    from blocklp.problems.printing import json_number
     from blocklp.problems.verification.radii import certified_radii
     from blocklp.progress import LiveLine
 
@@ -176,7 +176,16 @@ def print_radii(
             del fields["x"]
             fields |= {name: json_number(fields[name]) for name in ("certified", "attacked")}
         typer.echo(json.dumps(task | {"precision": options["precision"], "results": listed}, allow_nan=False))
-        return
+    else:
+        _show_radii(found, task, most)
+    if not all(own.finished for own in found):
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _show_radii(found: Sequence[CertifiedRadius], task: dict[str, Any], most: float) -> None:
+    """Print a table of certified radii."""
+    from blocklp.problems.printing import print_table
+
     title = Text(f"{task['network']}, {task['images']}, radii up to {most:g}")
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for heading in ("image", "class", "predicted", "certified", "counterexample at", "seconds"):

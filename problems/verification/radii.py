@@ -52,6 +52,8 @@ class CertifiedRadius:
         Its share of all radii that were tried.
     x : ndarray or None
         That counterexample, ``(inputs,)`` float32.
+    finished : bool
+        Whether no radius is left to try; False after an interrupt.
     """
 
     image: int
@@ -62,6 +64,7 @@ class CertifiedRadius:
     nodes: int
     seconds: float
     x: NDArray[np.float32] | None = None
+    finished: bool = False
 
 
 def certified_radii(
@@ -131,7 +134,7 @@ def certified_radii(
     replay = runtime_of(network) if runtime is None else runtime
     searches = [_Search(CertifiedRadius(i, int(label), -1, 0.0, math.inf, 0, 0.0), most, most) for i, label in enumerate(classes)]
     try:
-        while open_ := [own.found.image for own in searches if own.most - own.found.certified > precision]:
+        while open_ := [own.found.image for own in searches if own.open(precision)]:
             boxes = [_box(network, pixels[i], searches[i].next, mean, std) for i in open_]
             for result in decide(network, boxes, classes[open_], None, timeout, replay):
                 i, far = open_[result.image], math.inf
@@ -141,9 +144,9 @@ def certified_radii(
                 searches[i] = searches[i].after(result, far)
             if callback is not None:
                 callback(tuple(own.found for own in searches))
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # those that are open say so
         pass
-    return tuple(own.found for own in searches)
+    return tuple(replace(own.found, finished=not own.open(precision)) for own in searches)
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,10 @@ class _Search:
     found: CertifiedRadius
     most: float
     next: float
+
+    def open(self, precision: float) -> bool:
+        """Whether there is a radius to try; an image that is misclassified has none."""
+        return self.most - self.found.certified > precision
 
     def after(self, result: ImageResult, far: float) -> _Search:
         """Return what is known after one more result, with the distance of its counterexample or infinity."""

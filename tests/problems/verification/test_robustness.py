@@ -148,6 +148,13 @@ def test_certified_radii_are_those_of_one_neuron() -> None:
     for one, truth in zip(found[:2], (0.3, 0.4), strict=True):
         assert truth - 2e-3 <= one.certified <= truth <= one.attacked + 1e-7 <= truth + 2e-3
         assert one.x is not None and float(one.x[0]) <= 0.5
+    assert all(one.finished for one in found)
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    begun = certified_radii(network, [[0.8], [0.2]], [0, 0], precision=1e-3, callback=interrupt)
+    assert [one.finished for one in begun] == [False, True] and 0.3 <= begun[0].attacked <= 1.0
     assert found[2].predicted == 1 and math.isnan(found[2].certified) and math.isnan(found[2].attacked)
     assert rounds == sorted(rounds) and 2 <= len(rounds) <= 12
     robust = certified_radii(network, [[0.9]], [0], most=0.25)[0]
