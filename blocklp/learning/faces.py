@@ -17,8 +17,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from blocklp.blocks.capabilities import HasIntervals, supports
-from blocklp.decomposition.problem import Decomposition
+from blocklp.blocks.capabilities import HasProx, constraints_of, supports
+from blocklp.blocks.contract import Constraints
+from blocklp.decomposition.problem import Decomposition, Group
 from blocklp.learning.nearest import ActiveVertices, nearest, tangents
 
 CONVERGED = 1e-15
@@ -29,6 +30,9 @@ FLAT = 1e-11
 
 MOST_STEPS = 2000
 """Most steps of conjugate gradients."""
+
+TIGHT = 1e-13
+"""Distance from its side up to which a row of a block is tight, relative to its terms."""
 
 
 class Copies:
@@ -80,22 +84,62 @@ class Copies:
         return total if self.matrix is None else total + copies[:, self.in_blocks :] @ self.matrix
 
     @cached_property
-    def intervals(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """Ends ``(1, blocks or 1, dim)`` of groups that are nothing but bounds, by their names."""
-        return {g.name: g.type.intervals() for g in self.groups if supports(g.type, HasIntervals)}
+    def formulas(self) -> frozenset[str]:
+        """Names of the groups whose type projects by a formula where all coordinates count."""
+        zero = self.problem.cost.new_zeros(1, self.count)
+        return frozenset(
+            g.name for g in self.groups if supports(g.type, HasProx) and _formula(g, zero) is not None
+        )
 
-    def clipped(self, moved: Tensor) -> Tensor:
-        """Copies ``(batch, copies)`` moved into intervals and sides; those of other blocks as they are."""
-        points = moved.clone()
+    @cached_property
+    def systems(self) -> dict[str, Constraints]:
+        """Constraints of groups with a formula that are bounds and one row at most: points tell the faces."""
+        found = {}
         for group in self.groups:
-            if group.name in self.intervals:
-                low, high = self.intervals[group.name]
-                into = group.view(points)
-                into.copy_(torch.minimum(torch.maximum(into, low), high))
+            own = constraints_of(group.type) if group.name in self.formulas else None
+            if own is not None and own.below is not None and own.matrix.shape[2] <= 1:
+                rows = (side.to(self.problem.cost) for side in (own.matrix, own.lower, own.upper))
+                found[group.name] = Constraints(*rows, own.below, own.above).bounds_on(group.coupled.device)
+        return found
+
+    def projected(self, moved: Tensor, active: dict[str, ActiveVertices]) -> Tensor:
+        """Nearest points of all blocks and sides.
+
+        Parameters
+        ----------
+        moved : Tensor
+            ``(batch, copies)`` float64.
+        active : dict of str to ActiveVertices
+            Vertices to start from, by names of groups without a formula; replaced by those at the end.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, copies)``.
+        """
+        points = torch.empty_like(moved)
+        for group in self.groups:
+            if group.name in self.formulas:
+                own = _formula(group, moved)
+                assert own is not None
+            else:
+                active[group.name] = nearest(
+                    group.type, group.view(moved).contiguous(), active.get(group.name)
+                )
+                own = active[group.name].points()
+            group.view(points).copy_(own)
         if self.lower is not None and self.upper is not None:
-            own = points[:, self.in_blocks :]
+            own = moved[:, self.in_blocks :]
             points[:, self.in_blocks :] = torch.minimum(torch.maximum(own, self.lower), self.upper)
         return points
+
+
+def _formula(group: Group, moved: Tensor) -> Tensor | None:
+    """Nearest points ``(batch, blocks, dim)`` by the formula of a type, None where it has none."""
+    assert group.prox is not None
+    own = group.view(moved).contiguous()
+    every = torch.ones(group.dim, dtype=torch.float64)
+    return group.prox(torch.zeros_like(own), own, own.new_ones(len(own), 1, 1), every)
 
 
 @dataclass(frozen=True)
@@ -107,9 +151,12 @@ class Faces:
     copies : Copies
         The blocks and rows.
     active : dict of str to ActiveVertices
-        Vertices that span the faces, of groups that are no intervals.
+        Vertices that span the faces, of groups without a formula or with several rows.
     inside : dict of str to Tensor
         ``(batch, blocks, dim)``: 1 where a coordinate is strictly between its bounds, of the others.
+    rows : dict of str to Tensor
+        ``(batch, blocks, dim)``: the row of a block on these coordinates, of norm 1, where it is tight,
+        and zero where it is not; of those of the others that have a row.
     tight : Tensor or None
         ``(batch, rows)``: 1 where a row is at a side.
     """
@@ -117,6 +164,7 @@ class Faces:
     copies: Copies
     active: dict[str, ActiveVertices]
     inside: dict[str, Tensor]
+    rows: dict[str, Tensor]
     tight: Tensor | None
 
     @cached_property
@@ -127,8 +175,9 @@ class Faces:
     def put(self, rows: Tensor, other: Faces) -> Faces:
         """With those of instances ``rows`` ``(k,)`` in place of its own."""
         active = {name: own.put(rows, other.active[name]) for name, own in self.active.items()}
-        for name, own in self.inside.items():
-            own[rows] = other.inside[name]
+        for mine, given in ((self.inside, other.inside), (self.rows, other.rows)):
+            for name, own in mine.items():
+                own[rows] = given[name]
         if self.tight is not None and other.tight is not None:
             self.tight[rows] = other.tight
         return replace(self, active=active)
@@ -139,7 +188,9 @@ class Faces:
         for group in self.copies.groups:
             own, into = group.view(copies), group.view(out)
             if group.name in self.inside:
-                into.copy_(own * (1 - self.inside[group.name]))
+                torch.mul(own, 1 - self.inside[group.name], out=into)
+                if (row := self.rows.get(group.name)) is not None:
+                    into.addcmul_(row, (row * own).sum(-1, keepdim=True))
                 continue
             basis = self.bases[group.name]
             along = basis.transpose(-1, -2) @ (basis @ own[..., None])
@@ -211,18 +262,29 @@ def faces_at(copies: Copies, moved: Tensor, start: dict[str, ActiveVertices] | N
     faces : Faces
         Where they lie.
     """
-    points = copies.clipped(moved)
-    active, inside, tight = {}, {}, None
+    active = {} if start is None else dict(start)
+    points = copies.projected(moved, active)
+    inside, rows, tight = {}, {}, None
     for group in copies.groups:
-        own = group.view(moved)
-        if group.name in copies.intervals:
-            low, high = copies.intervals[group.name]
-            inside[group.name] = ((own > low) & (own < high)).to(moved)
-            continue
-        found = nearest(group.type, own.contiguous(), None if start is None else start.get(group.name))
-        active[group.name] = found
-        group.view(points).copy_(found.points())
+        own = group.view(points)
+        if (system := copies.systems.get(group.name)) is not None:
+            inside[group.name] = ((own > system.below) & (own < system.above)).to(moved)
+            if system.matrix.shape[2]:
+                rows[group.name] = _tight_row(system, own, inside[group.name])
+        elif group.name in copies.formulas:  # the formula does not say in which face a point lies
+            active[group.name] = nearest(group.type, group.view(moved).contiguous(), active.get(group.name))
     if copies.lower is not None and copies.upper is not None:
         own = moved[:, copies.in_blocks :]
         tight = ((own <= copies.lower) | (own >= copies.upper)).to(moved)
-    return points, Faces(copies, active, inside, tight)
+    return points, Faces(copies, active, inside, rows, tight)
+
+
+def _tight_row(system: Constraints, points: Tensor, inside: Tensor) -> Tensor:
+    """The row of each block on its coordinates inside, of norm 1, where it is tight, and else zero."""
+    row = system.matrix[:, :, 0]
+    terms = row * points
+    load, most = terms.sum(-1), TIGHT * terms.abs().sum(-1)
+    tight = (load >= system.upper[..., 0] - most) | (load <= system.lower[..., 0] + most)
+    free: Tensor = row * inside * tight[..., None]
+    norm = free.norm(dim=-1, keepdim=True)
+    return free / torch.where(norm > 0, norm, 1.0)

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from blocklp.blocks.capabilities import HasProx, supports
-from blocklp.decomposition.problem import Decomposition, Group
+from blocklp.decomposition.problem import Decomposition
 from blocklp.learning.faces import Copies, Faces, faces_at
-from blocklp.learning.nearest import ActiveVertices, nearest
+from blocklp.learning.nearest import ActiveVertices
 
 LARGEST = 1e4
 """Largest penalty of the copies, and one over the least, relative to the curvature of the objective: 1."""
@@ -103,7 +102,6 @@ class ProximalPoints:
         self.axes: Tensor | None = None
         if (matrix := self.copies.matrix) is not None:
             self.square, self.axes = torch.linalg.eigh(problem.counts[0].diag() + matrix.T @ matrix)
-        self.formulas = [self._has_formula(group) for group in problem.groups]
 
     def __repr__(self) -> str:
         if self.copies.separate:
@@ -175,7 +173,7 @@ class ProximalPoints:
             x = self._joined(target, points - duals, penalty)
             there, before = self.copies.spread(x), points
             moved = RELAXATION * there + (1 - RELAXATION) * points + duals
-            points = self._projected(moved, active)
+            points = self.copies.projected(moved, active)
             duals = moved - points
             if (k + 1) % EVERY == 0:
                 scale = self._balance(there - points, points - before, penalty)
@@ -193,7 +191,7 @@ class ProximalPoints:
     def _cold(self, target: Tensor) -> ProximalStart:
         """Where passes start: the target's copies moved into their blocks, and penalties that move as far."""
         copies = self.copies.spread(target)
-        points = self._projected(copies, {})
+        points = self.copies.projected(copies, {})
         far = (copies - points).norm(dim=1) / points.norm(dim=1).clamp(min=torch.finfo(points.dtype).tiny)
         return ProximalStart(points, torch.zeros_like(points), far.clamp(1.0, LARGEST), {})
 
@@ -204,20 +202,6 @@ class ProximalPoints:
         if self.axes is None:
             return x / (1 + weight * self.square)
         return (x @ self.axes / (1 + weight * self.square)) @ self.axes.T
-
-    def _projected(self, moved: Tensor, active: dict[str, ActiveVertices]) -> Tensor:
-        """Nearest points of all blocks and sides; vertices are noted where a type has no formula."""
-        points = self.copies.clipped(moved)
-        for group, formula in zip(self.copies.groups, self.formulas, strict=True):
-            own, into = group.view(moved), group.view(points)
-            if group.name in self.copies.intervals:
-                continue
-            if formula:
-                into.copy_(_by_formula(group, own))
-            else:
-                active[group.name] = nearest(group.type, own.contiguous(), active.get(group.name))
-                into.copy_(active[group.name].points())
-        return points
 
     def _polished(self, target: Tensor, state: ProximalStart) -> tuple[ProximalAnswer, Tensor]:
         """The answer that the present faces give, and whether it is nearer to a fixed point of the passes."""
@@ -235,7 +219,7 @@ class ProximalPoints:
         there = copies.spread(x)
         moved = there + normal / penalty[:, None]
         active = dict(faces.active)
-        nearest_points = self._projected(moved, active)
+        nearest_points = self.copies.projected(moved, active)
         size = moved.abs().amax(1).clamp(min=torch.finfo(x.dtype).tiny)
         residual = (nearest_points - there).abs().amax(1) / size
         start = ProximalStart(nearest_points, moved - nearest_points, penalty, active)
@@ -247,21 +231,6 @@ class ProximalPoints:
         x = self._joined(target, 2 * points - moved, penalty)
         far: Tensor = (self.copies.spread(x) - points).norm(dim=1)
         return far
-
-    def _has_formula(self, group: Group) -> bool:
-        """Whether the type of a group projects by a formula where all coordinates count."""
-        if not supports(group.type, HasProx):
-            return False
-        zero = self.square.new_zeros(1, group.blocks, group.dim)
-        return _by_formula(group, zero) is not None
-
-
-def _by_formula(group: Group, own: Tensor) -> Tensor:
-    """Nearest points of the blocks of a type with a proximal point, None where it has no formula."""
-    ones = torch.ones(group.dim, dtype=torch.float64)
-    assert group.prox is not None
-    step = own.new_ones(len(own), 1, 1)
-    return group.prox(torch.zeros_like(own), own.contiguous(), step, ones)  # type: ignore[return-value]
 
 
 def _select(state: ProximalStart, rows: Tensor) -> ProximalStart:

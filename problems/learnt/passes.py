@@ -74,14 +74,15 @@ class LearntPasses(nn.Module):
         move = torch.zeros_like(duals)
         memory = torch.zeros(len(duals), self.memory, duals.shape[1], dtype=self.inner.weight.dtype, device=duals.device)
         copies = graph.copies.log().to(memory)
+        shared = torch.tensor([1, 1, 0, 0] + [1] * self.memory, device=duals.device)
         for number in range(rounds):
             marginals = graph.marginals(duals)
             average = graph.mean(marginals)
             seen = torch.stack([duals, marginals, average, move], 1) / size[:, None]
             seen = seen.to(memory).asinh()
             time = torch.full_like(copies, number / LONG)
-            parts = [seen, graph.in_block(seen[:, :2], 1.0), graph.in_block(seen[:, :2], 0.0), torch.stack([copies, time], 1)]
-            parts += [memory, graph.in_block(memory, 1.0), graph.of_variable(memory)]
+            beside = graph.in_block(torch.cat([seen[:, :2], seen[:, :2], memory], 1), shared)
+            parts = [seen, beside[:, :4], torch.stack([copies, time], 1), memory, beside[:, 4:], graph.of_variable(memory)]
             found = _dense(self.outer, nn.functional.silu(_dense(self.inner, torch.cat(parts, 1))))
             memory = 0.5 * memory + found[:, : self.memory].tanh()
             own, momentum, free = found[:, self.memory :].to(duals).unbind(1)
@@ -133,6 +134,16 @@ class CopyGraph:
             types = ", ".join(sorted({g.type.name for g in problem.groups if g.shares})) or "no type"
             raise OptionError(f"a learnt start needs min-marginals of blocks that share variables, and {types} states none")
         self.taking = problem.collect(self.free).clamp(min=1)
+        # Each copy's block, and which copies count among those that are their block's own, and among those that others share.
+        self.block = torch.zeros(problem.copies, dtype=torch.int64, device=duals.device)
+        self.counted = torch.zeros(2, problem.copies, dtype=torch.bool, device=duals.device)
+        before = 0
+        for group in problem.groups:
+            place = slice(group.start, group.stop)
+            self.block[place] = torch.arange(before, before + group.blocks, device=duals.device).repeat(group.dim)
+            coupled = group.coupled.repeat_interleave(group.blocks) > 0
+            self.counted[:, place] = torch.stack([~coupled, coupled])
+            before += group.blocks
         size = (duals.abs() * self.free).sum(1) / self.free.sum(1).clamp(min=1)
         self.size = torch.where(size > 0, size, torch.ones_like(size))
         self.copies = self._beside(problem.coupling.spread(problem.counts.expand(len(duals), -1)), 1.0)
@@ -182,28 +193,26 @@ class CopyGraph:
         means = coupling.spread(coupling.collect(flat) / counts.to(flat))
         return self._beside(means.view(*values.shape[:2], -1))
 
-    def in_block(self, values: Tensor, shared: float) -> Tensor:
+    def in_block(self, values: Tensor, shared: Tensor) -> Tensor:
         """Means over the coordinates of each block that others share, or over those that are its own.
 
         Parameters
         ----------
         values : Tensor
             ``(batch, channels, copies)``.
-        shared : float
-            1 for the former, 0 for the latter.
+        shared : Tensor
+            ``(channels,)`` int64: 1 for the former, 0 for the latter.
 
         Returns
         -------
         Tensor
             ``(batch, channels, copies)``: for each copy of a block that of the block, zero where there are no such coordinates.
         """
-        parts = []
-        for group in self.problem.groups:
-            own = values[..., group.start : group.stop].view(*values.shape[:2], group.dim, group.blocks)
-            weight = (group.coupled == shared).to(values)[:, None]
-            mean = (own * weight).sum(2, keepdim=True) / weight.sum().clamp(min=1)
-            parts.append(mean.expand_as(own).flatten(2))
-        return self._beside(torch.cat(parts, 2))
+        weight = self.counted[shared].to(values)
+        block, blocks = self.block.expand_as(values), int(self.block.max()) + 1
+        sums = values.new_zeros(*values.shape[:2], blocks).scatter_add(2, block, values * weight)
+        counts = weight.new_zeros(len(weight), blocks).scatter_add(1, self.block.expand_as(weight), weight)
+        return (sums / counts.clamp(min=1)).gather(2, block)
 
     def _beside(self, copies: Tensor, value: float = 0.0) -> Tensor:
         """Values of copies ``(..., in_blocks)`` with one for the price of each row, ``(..., copies)``."""

@@ -8,7 +8,10 @@ import torch
 from torch import Tensor
 
 import blocklp as bl
+from blocklp.blocks.box import Box
+from blocklp.learning.faces import Copies, faces_at
 from blocklp.learning.nearest import nearest, tangents
+from blocklp.oracles import AtMostOne, Knapsack, Simplex
 
 from .models import TASKS, Octagon, Task, by_cvxpy, costs, vertices
 
@@ -116,6 +119,37 @@ def test_nearest_points_far_away_and_faces() -> None:
     gram = basis @ basis.transpose(-1, -2)
     counts = (found.weights > 0).sum(-1) - 1
     torch.testing.assert_close(gram.diagonal(dim1=-2, dim2=-1).sum(-1), counts.double())
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Box([-1.0, 0.0, 0.5], [1.0, 0.2, 2.0]),
+        Simplex(3, mass=1.5),
+        AtMostOne(3),
+        Knapsack([2.0, -1.0, 0.7], 1.0, -1.0, 1.0, least=-0.5),
+    ],
+    ids=lambda kind: kind.name,
+)
+def test_faces_by_constraints_are_those_that_active_vertices_span(kind: bl.BlockType) -> None:
+    m = bl.Model()
+    x = m.variable("x", 3, lower=-4, upper=4)
+    m.add(kind, scope=[x[[j]] for j in range(3)])
+    m.minimize(x.sum())
+    copies = Copies(m.compile().decomposition())
+    group = next(g for g in copies.groups if g.type.name == kind.name)
+    draw = torch.Generator().manual_seed(0)
+    moved = copies.spread(torch.randn(200, 3, generator=draw, dtype=torch.float64))
+    _, faces = faces_at(copies, moved, None)
+    assert group.name not in faces.active  # no vertex was asked for
+    basis = tangents(nearest(group.type, group.view(moved).contiguous()))
+    dimensions = basis.norm(dim=-1).sum(-1).round().unique().tolist()
+    assert len(dimensions) > 2  # vertices, edges and more
+    direction = torch.randn(200, 1, 3, generator=draw, dtype=torch.float64)
+    there = torch.zeros_like(moved)
+    group.view(there).copy_(direction)
+    along = basis.transpose(-1, -2) @ (basis @ direction[..., None])
+    torch.testing.assert_close(group.view(faces.normal(there)), direction - along[..., 0], atol=1e-11, rtol=0)
 
 
 @pytest.mark.parametrize("rho", [1e-4, 1e-2, 1e2])
