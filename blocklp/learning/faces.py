@@ -98,8 +98,11 @@ class Copies:
         for group in self.groups:
             own = constraints_of(group.type) if group.name in self.formulas else None
             if own is not None and own.below is not None and own.matrix.shape[2] <= 1:
-                rows = (side.to(self.problem.cost) for side in (own.matrix, own.lower, own.upper))
-                found[group.name] = Constraints(*rows, own.below, own.above).bounds_on(group.coupled.device)
+                matrix, lower, upper = (
+                    side.to(self.problem.cost) for side in (own.matrix, own.lower, own.upper)
+                )
+                rows = Constraints(matrix, lower, upper, own.below, own.above)
+                found[group.name] = rows.bounds_on(group.coupled.device)
         return found
 
     def projected(self, moved: Tensor, active: dict[str, ActiveVertices]) -> Tensor:
@@ -268,6 +271,7 @@ def faces_at(copies: Copies, moved: Tensor, start: dict[str, ActiveVertices] | N
     for group in copies.groups:
         own = group.view(points)
         if (system := copies.systems.get(group.name)) is not None:
+            assert system.below is not None and system.above is not None
             inside[group.name] = ((own > system.below) & (own < system.above)).to(moved)
             if system.matrix.shape[2]:
                 rows[group.name] = _tight_row(system, own, inside[group.name])

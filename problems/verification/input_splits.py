@@ -6,6 +6,7 @@ rounding charged; the input that moves the linear bounds most is halved.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from blocklp.problems.verification.proving import COARSE, TIE, Part, needed, sta
 from blocklp.problems.verification.relaxation import Pair, Relaxation, Trace
 from blocklp.problems.verification.slopes import MixedDual, SlopeDual, out_of_time
 from blocklp.problems.verification.tightener import BATCH, intervals
+from blocklp.rounding import rounding
 from blocklp.search.best_first import Expansion, Node
 from blocklp.search.parameter_ascent import ascend
 
@@ -27,6 +29,10 @@ STEPS = 12
 
 MOST_NODES = 2048
 """Boxes of a batch, which are also worked on one by one."""
+
+MOST_WORK = 20_000
+"""Activations of all backward passes of a box for one layer, at most: where more neurons are of unknown sign they keep their
+intervals, and halving the box is the cheaper way to fewer (two-level lattices of 4,000 neurons: seconds in place of hours)."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,22 @@ class InputBox:
     def bytes(self) -> int:
         """Size."""
         return 2 * self.lower.numel() * self.lower.element_size()
+
+
+@dataclass(frozen=True)
+class AffineForm:
+    """Lower bounds ``weight @ x + constant`` of pre-activations, ``(neurons, inputs)`` and ``(neurons,)`` float64.
+
+    They hold at every point of the box that they were made for: a backward pass charges for the rounding at any of its points.
+    """
+
+    weight: Tensor
+    constant: Tensor
+
+    def least(self, lower: Tensor, upper: Tensor) -> Tensor:
+        """Least values in boxes within that box: ``(batch, neurons)``; the constant pays for the rounding of these sums."""
+        middle, radius = ((upper + lower) / 2).flatten(1), ((upper - lower) / 2).flatten(1)
+        return middle @ self.weight.T - radius @ self.weight.abs().T + self.constant
 
 
 class InputSplits:
@@ -82,12 +104,18 @@ class InputSplits:
         self.inspect, self.deadline = inspect, deadline
         total = sum(torch.Size(network.ops[r].shape).numel() for r in network.relus) + network.inputs
         self.first = [r for r in network.relus if all(isinstance(network.ops[a], (Affine, Input)) for a in network.ancestors(r)[:-1])]
+        self.forms: dict[int, tuple[AffineForm, AffineForm]] = {}
         self.rows_at_once = max(1, BATCH // total)
         self.batch = max(1, min(BATCH // (16 * total), MOST_NODES))
 
     def roots(self, boxes: list[tuple[int, Tensor, Tensor]]) -> Expansion:
         """Bound the boxes ``(spec, lower, upper)`` to begin with."""
         specs, lower, upper = zip(*boxes, strict=True)
+        whole = torch.stack(lower).amin(0, keepdim=True), torch.stack(upper).amax(0, keepdim=True)
+        for relu in self.first:
+            # Behind one operation intervals are exact; several lose how the results of one depend on each other.
+            if len(self.network.ancestors(relu)) > 3:
+                self.forms[relu] = self._affine_form(relu, whole, 1.0), self._affine_form(relu, whole, -1.0)
         parts = [None if self.parts is None else self.parts[spec] for spec in specs]
         return self._bounded(list(specs), torch.stack(lower), torch.stack(upper), [0] * len(boxes), parts)
 
@@ -125,11 +153,22 @@ class InputSplits:
             node = ops[relu].inputs[0]
             low, high = intervals(network, lower, upper, bounds, node, found, self.deadline)[node]
             relus = [r for r in network.relus if r in network.ancestors(node)]
-            if relus:
+            if relu in self.forms:
+                later.append(relu)
+                below, above = (form.least(lower, upper).view(low.shape) for form in self.forms[relu])
+                # Who checks a proof improves the bounds of neurons of unknown sign, all of them, and no others.
+                chosen = torch.ones_like(low, dtype=torch.bool) if self.parts is None else (low < 0) & (high > 0)
+                low = torch.where(chosen, torch.maximum(low, below), low)
+                high = torch.where(chosen, torch.minimum(high, -above), high)
+            elif relus:
                 later.append(relu)
                 whole = Relaxation(network, lower, upper, dict(bounds), self.deadline)
                 # Only neurons of unknown sign, box by box: in small boxes they are few.
-                owner, neuron = ((low < 0) & (high > 0)).flatten(1).nonzero().T
+                unknown = ((low < 0) & (high > 0)).flatten(1)
+                if self.parts is None:
+                    passed = sum(math.prod(ops[r].shape) for r in relus) + network.inputs
+                    unknown &= (unknown.sum(1) * passed <= MOST_WORK)[:, None]
+                owner, neuron = unknown.nonzero().T
                 flat_low, flat_high = low.flatten(1).clone(), high.flatten(1).clone()
                 for part in torch.split(torch.arange(len(owner), device=low.device), self.rows_at_once) if len(owner) else ():
                     o, n = owner[part], neuron[part]
@@ -202,6 +241,20 @@ class InputSplits:
             state = InputBox(specs[k], lower[k].clone(), upper[k].clone(), int(longest), parts[k]) if bound <= 0 else None
             children.append(Node(bound, depths[k], state, 0 if state is None else state.bytes))
         return Expansion(children)
+
+    def _affine_form(self, relu: int, box: Pair, sign: float) -> AffineForm:
+        """The pre-activations of a first ReLU, times 1 or -1, from below in a box ``(1, *input_shape)`` each."""
+        node = self.network.ops[relu].inputs[0]
+        shape = self.network.ops[node].shape
+        relaxation = Relaxation(self.network, *box, {}, self.deadline)
+        units = sign * torch.eye(math.prod(shape), dtype=box[0].dtype, device=box[0].device)
+        traces = [relaxation.backward(node, own.view(-1, *shape), {}, charge=True) for own in torch.split(units, self.rows_at_once)]
+        weight = torch.cat([t.cost.flatten(1) for t in traces])
+        low, high = (end.flatten(1) for end in box)
+        value = torch.cat([t.value for t in traces]) - torch.minimum(weight * low, weight * high).sum(1)
+        size = value.abs() + 2 * (weight.abs() @ torch.maximum(low.abs(), high.abs())[0])
+        slack = rounding(4 * (len(low[0]) + 4), low.dtype) * size + torch.finfo(low.dtype).tiny
+        return AffineForm(weight, value - slack)
 
     def _sensitivity(self, trace: Trace, relaxation: Relaxation) -> Tensor:
         """How strongly the bound depends on every input through first-layer neurons, ``(batch, inputs)``.

@@ -29,6 +29,8 @@ from blocklp.problems.verification.operations import (
     Sparse,
 )
 
+SMALL_MATRIX, FEW_ENTRIES = 10_000, 30
+"""Entries of a matrix that is left as it is, and how many times more entries than nonzero ones one has that becomes sparse."""
 WEIGHTED = (Linear, Conv, Scale, Sparse)
 
 
@@ -198,6 +200,18 @@ def _weights(op: Op) -> int:
     return sum(own.numel() for part in ("weight", "bias") if isinstance(own := getattr(op, part, None), Tensor))
 
 
+def _sparse_if_few(op: Op) -> Op:
+    """A matrix most of whose entries are zero as a sparse one: networks that compute minima or moves by matrices have them."""
+    if not isinstance(op, Linear) or op.weight.numel() < SMALL_MATRIX:
+        return op
+    if int(op.weight.count_nonzero()) * FEW_ENTRIES > op.weight.numel():
+        return op
+    rows, columns = op.weight.nonzero(as_tuple=True)
+    most = max(int(torch.bincount(part).max()) if len(part) else 0 for part in (rows, columns))
+    entries = op.weight[rows, columns]
+    return Sparse(op.inputs, op.shape, op.name, op.source, most + 8, rows, columns, entries, op.bias)
+
+
 class Builder:
     """Appends operations and works out their shapes; what readers use.
 
@@ -234,7 +248,7 @@ class Builder:
                 tensor = getattr(op, part, None)
                 if tensor is not None and not bool(torch.isfinite(tensor).all()):
                     raise ModelError(f"{self.name}: the {part} of {op.name} holds NaN or infinite numbers")
-        return Network(tuple(self.ops), self.name)
+        return Network(tuple(_sparse_if_few(op) for op in self.ops), self.name)
 
     def _append(self, op: Op) -> int:
         self.take(math.prod(op.shape), op.name)
