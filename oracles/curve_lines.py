@@ -115,15 +115,17 @@ class SlopeRange:
 
     Attributes
     ----------
-    least, most : Tensor
-        From one end of the interval to the other one; lines of other slopes are no better within.
+    least : Tensor
+        Of lines that touch it at one end of the interval; lesser ones are no better within.
     middle : Tensor
         Of the line that is nearest to the curve in the middle of the interval.
+    most : Tensor
+        As ``least``, at the other end.
     """
 
     least: Tensor
-    most: Tensor
     middle: Tensor
+    most: Tensor
 
 
 def slope_range(curve: Curve, above: bool, lower: Tensor, upper: Tensor) -> SlopeRange:
@@ -156,7 +158,7 @@ def slope_range(curve: Curve, above: bool, lower: Tensor, upper: Tensor) -> Slop
         right |= there & (start > middle)
     straight = torch.where(left & ~right, ends[1], torch.where(right & ~left, ends[0], chord))
     chosen = torch.where(inside, at_middle, straight)
-    return SlopeRange(least, most, torch.minimum(torch.maximum(chosen, least), most))
+    return SlopeRange(least, torch.minimum(torch.maximum(chosen, least), most), most)
 
 
 def _end_slope(

@@ -41,6 +41,8 @@ class Curve:
         Whether ends of pieces are rounded to the precision.
     bounded : bool
         Whether its values are between -1 and 1.
+    cut : float
+        How far torch's own function is from it, but for rounding.
     """
 
     name = ""
@@ -48,6 +50,7 @@ class Curve:
     concave: tuple[Piece, ...] = ()
     rounded = False
     bounded = False
+    cut = 1e-30
 
     def value(self, x: Tensor) -> Tensor:
         """Return f(x)."""
@@ -179,6 +182,7 @@ class Softplus(Curve):
 
     name = "softplus"
     convex = (WHOLE,)
+    cut = math.exp(-20)
 
     def value(self, x: Tensor) -> Tensor:
         """Return f(x); torch's own is x from 20 on, and off by 2e-9 there."""

@@ -80,8 +80,9 @@ class InputSplits:
         spec = torch.tensor([k for k, own in enumerate(right) for _ in own])
         self.owned = (spec == torch.arange(len(rows))[:, None]).to(network.device)
         self.inspect, self.deadline = inspect, deadline
-        total = sum(torch.Size(network.ops[r].shape).numel() for r in network.relus) + network.inputs
-        self.first = [r for r in network.relus if all(isinstance(network.ops[a], (Affine, Input)) for a in network.ancestors(r)[:-1])]
+        total = sum(torch.Size(network.ops[r].shape).numel() for r in network.activations) + network.inputs
+        affine = [isinstance(op, (Affine, Input)) for op in network.ops]
+        self.first = [r for r in network.activations if all(affine[a] for a in network.ancestors(r)[:-1])]
         self.rows_at_once = max(1, BATCH // total)
         self.batch = max(1, min(BATCH // (16 * total), MOST_NODES))
 
@@ -121,10 +122,10 @@ class InputSplits:
         found: list[Pair] = []
         later: list[int] = []
         better: dict[int, tuple[Tensor, dict[int, Tensor]]] = {}
-        for relu in (r for r in network.relus if r in before):
+        for relu in (r for r in network.activations if r in before):
             node = ops[relu].inputs[0]
             low, high = intervals(network, lower, upper, bounds, node, found, self.deadline)[node]
-            relus = [r for r in network.relus if r in network.ancestors(node)]
+            relus = [r for r in network.activations if r in network.ancestors(node)]
             if relus:
                 later.append(relu)
                 whole = Relaxation(network, lower, upper, dict(bounds), self.deadline)

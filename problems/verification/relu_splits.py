@@ -105,7 +105,7 @@ class ReluSplits:
         self.fast = self.exact.to(torch.float32)
         self.node = len(self.exact.network.ops) - 1
         before = self.exact.network.ancestors(self.node)
-        self.relus = [r for r in relaxation.network.relus if r in before]
+        self.relus = [r for r in relaxation.network.activations if r in before]
         device, none = rows.device, torch.zeros((), dtype=torch.int8, device=rows.device)
         fixed = {r: (signs or {}).get(r, none).expand(relaxation.open[r].shape).flatten() for r in self.relus}
         self.free = {r: (relaxation.open[r].flatten() | (fixed[r] != 0)).nonzero()[:, 0] for r in self.relus}

@@ -24,8 +24,9 @@ def out_of_time(deadline: Deadline) -> Callable[[float], bool]:
 class SlopeDual:
     """The dual of ``min <cost, result of node>`` as a function of slopes and, after splits, of ``beta``.
 
-    Parameters are the slopes of ``relus`` followed by the multipliers of ``split``, ``(batch, *shape)`` each: positive for
-    neurons that are on, negative for those that are off, 0 for others.  The magnitudes in ``split`` are the scales in which
+    Parameters are the slopes of ``relus``, which may be smooth activations too, followed by the multipliers of ``split``,
+    ``(batch, *shape)`` each: positive for neurons that are on, negative for those that are off, 0 for others; of either sign for
+    smooth activations that were split.  The magnitudes in ``split`` are the scales in which
     these multipliers are measured, so that steps of one size suit slopes and multipliers.
 
     With ``averaged`` the inputs that minimise the linear bounds are averaged (later ones count more): near the optimum
@@ -65,18 +66,34 @@ class SlopeDual:
         found = self.relaxation.forward(self.node, trace)
         self.result = found[self.node]
         value = self.relaxation.attained(self.node, self.cost, found, betas) - trace.noise
-        free = self.relaxation.free
-        gradients = [trace.activation[r].clamp(min=0).mul_(found[r]).mul_(free[r]) for r in self.relus]
-        gradients += [-found[r] * scale.abs() for r, scale in self.split.items()]
+        free, curves = self.relaxation.free, self.relaxation.curves
+        gradients = [
+            trace.activation[r] * (found[r] - trace.touch[r]) * curves[r].span(trace.upper[r])
+            if r in curves
+            else trace.activation[r].clamp(min=0).mul_(found[r]).mul_(free[r])
+            for r in self.relus
+        ]
+        gradients += [self._of_beta(r, betas[r], found[r]) * scale.abs() for r, scale in self.split.items()]
         return value, gradients
+
+    def _of_beta(self, at: int, beta: Tensor, z: Tensor) -> Tensor:
+        """Derivative of the value with respect to multipliers of splits; at zero, that of the side that rises."""
+        if at not in self.relaxation.curves:
+            return -z
+        low, high = self.relaxation.bounds[at]
+        none = (low - z).clamp(min=0) + (high - z).clamp(max=0)
+        return torch.where(beta > 0, low - z, torch.where(beta < 0, high - z, none))
 
     def project(self, parameters: Sequence[Tensor]) -> None:
         """Slopes to [0, 1], betas to their sign."""
         for slope in parameters[: len(self.relus)]:
             slope.clamp_(0, 1)
-        for scale, beta in zip(self.split.values(), parameters[len(self.relus) :], strict=True):
+        for (at, scale), beta in zip(self.split.items(), parameters[len(self.relus) :], strict=True):
             sign = scale.sign()
-            beta.mul_(sign).clamp_(min=0).mul_(sign)
+            if at in self.relaxation.curves:
+                beta.mul_(sign.abs())
+            else:
+                beta.mul_(sign).clamp_(min=0).mul_(sign)
 
     def select(self, rows: Tensor) -> SlopeDual:
         """Return the dual of some instances."""

@@ -183,7 +183,8 @@ def verify(
     Raises
     ------
     OptionError
-        If the timeout is not a positive number; or if a proof is asked for of a verdict in float32, or with ``known``.
+        If the timeout is not a positive number; or if a proof is asked for of a verdict in float32, with ``known``, or about a
+        network with smooth activations.
     ShapeError
         If network and property do not fit.
     ModelError
@@ -202,6 +203,8 @@ def verify(
     if network.head is not None:
         # The rows hold at the outputs where they hold at the results before the softmax: these are bounded and attacked.
         network.head.check(prop)
+    if proof and len(network.activations) > len(network.relus):
+        raise OptionError("proofs are of piecewise-linear networks; this one has smooth activations: ask for none")
     if proof and (network.unit or known is not None):
         raise OptionError(
             "a proof speaks of real arithmetic, and has all bounds that it needs: ask for one without known=, and not of the network "
@@ -277,8 +280,8 @@ class _Verification:
         for number, clause in enumerate(self.prop.clauses):
             groups.setdefault((clause.lower.tobytes(), clause.upper.tobytes()), []).append(number)
         parts = [group[at : at + MOST_CLAUSES] for group in groups.values() for at in range(0, len(group), MOST_CLAUSES)]
-        # Without ReLUs a box is decided by one linear bound; there is nothing else to split either.
-        few = self.network.inputs <= self.settings.few_inputs or not self.network.relus
+        # Without activations a box is decided by one linear bound; there is nothing else to split either.
+        few = self.network.inputs <= self.settings.few_inputs or not self.network.activations
         if not few:
             for group in parts:
                 proven.update(self._quick(group) if self.known is None else self._early(group, self.known))
