@@ -27,6 +27,9 @@ NOWHERE: Piece = (math.inf, -math.inf)
 BISECTIONS = 12
 """Steps towards an end of a piece of an envelope that is a line: its slope need not be exact."""
 
+EDGE = 0.05
+"""Least share of an interval that is cut off."""
+
 
 def minimum(
     curve: Curve, of_x: Tensor, of_value: Tensor, lower: Tensor, upper: Tensor
@@ -141,15 +144,11 @@ def slope_range(curve: Curve, above: bool, lower: Tensor, upper: Tensor) -> Slop
         Ends of the intervals.
     """
     pieces = curve.concave if above else curve.convex
-    middle = lower / 2 + upper / 2
-    width = upper - lower
-    short = width <= 1e-3 * (1 + middle.abs()) * torch.finfo(width.dtype).eps ** 0.5
-    chord = (curve.value(upper) - curve.value(lower)) / torch.where(short, 1.0, width)
-    chord = torch.where(short, curve.slope(middle), chord)
+    middle, chord = lower / 2 + upper / 2, _chord(curve, lower, upper)
     ends = [_end_slope(curve, pieces, above, side, chord, lower, upper) for side in (0, 1)]
     least, most = torch.minimum(*ends), torch.maximum(*ends)
     at_middle = curve.slope(middle)
-    inside, left, right = (torch.zeros_like(short) for _ in range(3))
+    inside, left, right = (torch.zeros_like(chord, dtype=torch.bool) for _ in range(3))
     for number, (start, end) in enumerate(pieces):
         low, high = _part(pieces, number, lower, upper)
         there = low < high
@@ -159,6 +158,35 @@ def slope_range(curve: Curve, above: bool, lower: Tensor, upper: Tensor) -> Slop
     straight = torch.where(left & ~right, ends[1], torch.where(right & ~left, ends[0], chord))
     chosen = torch.where(inside, at_middle, straight)
     return SlopeRange(least, torch.minimum(torch.maximum(chosen, least), most), most)
+
+
+def split_point(curve: Curve, lower: Tensor, upper: Tensor) -> Tensor:
+    """Return where to cut intervals: between the points where lines parallel to the chord touch the curve.
+
+    Parameters
+    ----------
+    curve : Curve
+        The curve.
+    lower, upper : Tensor
+        Ends of the intervals.
+    """
+    middle, chord, width = lower / 2 + upper / 2, _chord(curve, lower, upper), upper - lower
+    one = torch.ones_like(chord)
+    touching = [minimum(curve, -sign * chord, sign * one, lower, upper)[0] for sign in (1, -1)]
+    # At an end, the line is the chord itself.
+    inner = [(x > lower + EDGE * width) & (x < upper - EDGE * width) for x in touching]
+    first, second = (torch.where(is_inner, x, middle) for is_inner, x in zip(inner, touching, strict=True))
+    both = first / 2 + second / 2
+    cut = torch.where(inner[0] & ~inner[1], first, torch.where(inner[1] & ~inner[0], second, both))
+    return torch.minimum(torch.maximum(cut, lower + EDGE * width), upper - EDGE * width)
+
+
+def _chord(curve: Curve, lower: Tensor, upper: Tensor) -> Tensor:
+    """Slope of the line through both ends; of the curve, where they are too near."""
+    middle, width = lower / 2 + upper / 2, upper - lower
+    short = width <= 1e-3 * (1 + middle.abs()) * torch.finfo(width.dtype).eps ** 0.5
+    chord = (curve.value(upper) - curve.value(lower)) / torch.where(short, 1.0, width)
+    return torch.where(short, curve.slope(middle), chord)
 
 
 def _end_slope(

@@ -17,12 +17,11 @@ Libraries state 1 to 2 for exp, log1p, tanh and erf; formulas here take a handfu
 
 WHOLE: Piece = (-math.inf, math.inf)
 
-NEWTON = 16
-"""Steps to a point of given slope, where there is no formula."""
+NEWTON = 2
+"""Steps to a point of given slope from where a table says that it is about."""
 
-
-SEARCHED = 64.0
-"""How far from zero points of a given slope are searched for; curves are straight beyond."""
+KNOTS, REACH = 1024, 40.0
+"""Numbers of a table, and up to where its points are; curves are straight beyond."""
 
 SILU_BEND = 2.399357280515467
 """Where x tanh(x / 2) = 2."""
@@ -60,10 +59,6 @@ class Curve:
         """Return the derivative of f."""
         raise NotImplementedError
 
-    def curvature(self, x: Tensor) -> Tensor:
-        """Return the second derivative of f; only Newton's method asks for it."""
-        raise NotImplementedError
-
     def size(self, x: Tensor, value: Tensor) -> Tensor:
         """Return what errors of ``value`` are relative to, for x and f(x)."""
         return value.abs()
@@ -86,22 +81,9 @@ class Curve:
         sign : Tensor
             1 where the piece is convex, -1 where it is concave.
         lower, upper : Tensor
-            Where to search, for methods that do; others need not keep within.
+            Ends of these parts; results need not keep within.
         """
-        low, high = lower.clamp(-SEARCHED, SEARCHED), upper.clamp(-SEARCHED, SEARCHED)
-        # Where it is not within, the nearer end.
-        low, high = (
-            torch.where(sign * (self.slope(high) - slope) <= 0, high, low),
-            torch.where(sign * (self.slope(low) - slope) >= 0, low, high),
-        )
-        x = (low + high) / 2
-        for _ in range(NEWTON):
-            off = self.slope(x) - slope
-            beyond = sign * off > 0
-            low, high = torch.where(beyond, low, x), torch.where(beyond, x, high)
-            x = x - off / self.curvature(x)
-            x = torch.where((x >= low) & (x <= high), x, (low + high) / 2)
-        return x
+        raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"<curve {self.name}>"
@@ -199,7 +181,57 @@ class Softplus(Curve):
         return slope.log() - torch.log1p(-slope)
 
 
-class Silu(Curve):
+class Gated(Curve):
+    """A product of x and a distribution function that is symmetric: slopes at x and -x have sum 1.
+
+    It is convex around zero and concave beyond.
+    """
+
+    def __init__(self) -> None:
+        self._tables: dict[tuple[torch.dtype, torch.device], tuple[Tensor, ...]] = {}
+
+    def curvature(self, x: Tensor) -> Tensor:
+        """Return the second derivative of f."""
+        raise NotImplementedError
+
+    def slope_size(self, x: Tensor, slope: Tensor) -> Tensor:
+        """Return more than the terms of the slope."""
+        return torch.full_like(slope, 2.0)
+
+    def at_slope(self, slope: Tensor, sign: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+        """Look slopes up in a table, and improve by Newton's method."""
+        centre, centre_slopes, outer, outer_slopes = self._table(slope)
+        right = lower >= 0
+        x = torch.where(right, 1.0, -1.0) * _interpolated(
+            torch.where(right, -slope, slope - 1), outer_slopes, outer
+        )
+        x = torch.where(sign > 0, _interpolated(slope, centre_slopes, centre), x)
+        for _ in range(NEWTON):
+            step = (self.slope(x) - slope) / self.curvature(x)
+            x = x - step.nan_to_num(0.0).clamp(-0.1, 0.1)
+        return x
+
+    def _table(self, like: Tensor) -> tuple[Tensor, ...]:
+        """Ascending points of the convex piece and of the right one, slopes with them; its own are negated."""
+        place = like.dtype, like.device
+        if place not in self._tables:
+            bend = self.convex[0][1]
+            share = torch.linspace(0, 1, KNOTS, dtype=torch.float64)
+            centre, outer = bend * (2 * share - 1), bend + (REACH - bend) * share**2
+            made = centre, self.slope(centre), outer, -self.slope(outer)
+            self._tables[place] = tuple(t.to(*place[::-1]).contiguous() for t in made)
+        return self._tables[place]
+
+
+def _interpolated(value: Tensor, values: Tensor, points: Tensor) -> Tensor:
+    """Invert a function by ascending values at points; beyond them, their ends."""
+    after = torch.searchsorted(values, value.contiguous()).clamp(1, len(values) - 1)
+    low, high = values[after - 1], values[after]
+    share = ((value - low) / (high - low)).nan_to_num(0.0).clamp(0, 1)
+    return torch.lerp(points[after - 1], points[after], share)
+
+
+class Silu(Gated):
     """The product x sigmoid(x)."""
 
     name = "silu"
@@ -216,17 +248,13 @@ class Silu(Curve):
         s = torch.sigmoid(x)
         return s + x * s * torch.sigmoid(-x)
 
-    def slope_size(self, x: Tensor, slope: Tensor) -> Tensor:
-        """Return more than the terms of the slope."""
-        return torch.full_like(slope, 2.0)
-
     def curvature(self, x: Tensor) -> Tensor:
         """Return the second derivative."""
         s, t = torch.sigmoid(x), torch.sigmoid(-x)
         return s * t * (2 + x * (t - s))
 
 
-class Gelu(Curve):
+class Gelu(Gated):
     """The product of x and the normal distribution function."""
 
     name = "gelu"
@@ -245,10 +273,6 @@ class Gelu(Curve):
     def size(self, x: Tensor, value: Tensor) -> Tensor:
         """Return x: the argument of the distribution function is rounded."""
         return x.abs()
-
-    def slope_size(self, x: Tensor, slope: Tensor) -> Tensor:
-        """Return more than the terms of the slope."""
-        return torch.full_like(slope, 2.0)
 
     def curvature(self, x: Tensor) -> Tensor:
         """Return the second derivative."""

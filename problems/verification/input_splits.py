@@ -216,8 +216,12 @@ class InputSplits:
             if mu is None:
                 continue
             # What a box gains from a split is that its relaxations shrink: most where the upper line is used.
-            slope, open_ = relaxation.lines[relu][0], relaxation.open[relu]
-            at, y = relu, open_ * (mu.clamp(max=0).abs() + 0.2 * mu.clamp(min=0)) + 0.05 * mu.abs() * (slope > 0)
+            if relu in relaxation.curves:
+                spread = relaxation.curves[relu].span(trace.upper[relu]) + 0.05 * trace.slope[relu].abs()
+                at, y = relu, mu.abs() * spread
+            else:
+                slope, open_ = relaxation.lines[relu][0], relaxation.open[relu]
+                at, y = relu, open_ * (mu.clamp(max=0).abs() + 0.2 * mu.clamp(min=0)) + 0.05 * mu.abs() * (slope > 0)
             while at != 0:
                 op = self.network.ops[at]
                 y = op.absolute().adjoint(y) if isinstance(op, Affine) else y

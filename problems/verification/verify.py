@@ -21,7 +21,7 @@ from blocklp.errors import FormatError, ModelError, OptionError, ShapeError, Tim
 from blocklp.problems.verification.attack import confirm, find_counterexample, float32_box
 from blocklp.problems.verification.input_splits import InputSplits
 from blocklp.problems.verification.network import Network
-from blocklp.problems.verification.operations import Conv
+from blocklp.problems.verification.operations import Conv, Smooth
 from blocklp.problems.verification.proof import check_proof
 from blocklp.problems.verification.properties import Clause, Property
 from blocklp.problems.verification.proving import Part, Proof
@@ -295,7 +295,7 @@ class _Verification:
             open_ = [n for n in group if n not in proven]
             if not open_:
                 continue
-            status = self._split_inputs(open_) if few else self._split_relus(open_)
+            status = self._split_inputs(open_) if few else self._split_activations(open_)
             if status is Status.INTERRUPTED:
                 return "unknown", "Interrupted."
             if status is Status.TIME_LIMIT:
@@ -392,7 +392,7 @@ class _Verification:
         self.bound = min([self.bound, *(n.bound for n in nodes if n.bound > 0)])
         return _Root(splits, [n for n in nodes if n.bound <= 0], group)
 
-    def _split_relus(self, group: list[int]) -> Status:
+    def _split_activations(self, group: list[int]) -> Status:
         """Branch and bound over signs, at two levels.
 
         Nodes of a search inherit the bounds of all layers from their region.  In deep dense networks, where computing these anew is
@@ -400,7 +400,7 @@ class _Verification:
         (measured on mnist-net_256x4: tens of regions do what 100,000 nodes did not).  In convolutional networks it costs more
         than it gives, and a region is searched to the end.
         """
-        dense = len(self.network.relus) > 2 and not any(isinstance(op, Conv) for op in self.network.ops)
+        dense = len(self.network.relus) > 2 and not any(isinstance(op, (Conv, Smooth)) for op in self.network.ops)
         part = self._part()
         if self.proof is not None and part is not None:
             self.proof.add(group, part)
