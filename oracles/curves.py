@@ -212,7 +212,7 @@ class Gated(Curve):
         return x
 
     def _table(self, like: Tensor) -> tuple[Tensor, ...]:
-        """Ascending points of the convex piece and of the right one, slopes with them; its own are negated."""
+        """Ascending points of the convex piece and their slopes, of the right one and theirs, negated."""
         place = like.dtype, like.device
         if place not in self._tables:
             bend = self.convex[0][1]

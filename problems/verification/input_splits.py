@@ -167,13 +167,14 @@ class InputSplits:
             dual = SlopeDual(near.to(torch.float32), output, cost[pick[open_]].float(), relus, {})
             mixed = MixedDual(dual, owned[open_])
             reached = ascend(mixed, [*dual.start(), dual.cost], STEPS, late=out_of_time(self.deadline))
-            *slopes, mix = (p.double() for p in reached.parameters)
+            *shares, mix = (p.double() for p in reached.parameters)
+            slopes, _ = dual.named(shares)
             if self.parts is not None:
-                slopes, mix = [stated(s) for s in slopes], stated_mix(mix)
-            improved = near.backward(output, mix, dict(zip(relus, slopes, strict=True)), charge=True, coarse=self.coarse)
+                slopes, mix = {r: stated(s) for r, s in slopes.items()}, stated_mix(mix)
+            improved = near.backward(output, mix, slopes, charge=True, coarse=self.coarse)
             best[open_] = torch.maximum(best[open_], improved.value)
             if self.parts is not None:
-                matter = needed(near, improved, dict(zip(relus, slopes, strict=True)))
+                matter = needed(near, improved, slopes)
                 better = {number: (mix[k], {r: s[k] for r, s in matter.items()}) for k, number in enumerate(open_.tolist())}
         if self.parts is not None:
             starts = Relaxation(network, lower, upper, bounds).start(relus, count)

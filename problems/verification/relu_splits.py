@@ -15,14 +15,12 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import NonFiniteError
-from blocklp.oracles.curve_lines import split_point
-from blocklp.oracles.curves import CURVES, Curve
 from blocklp.problems.verification.curve_slopes import MIDDLE
 from blocklp.problems.verification.exact import solve_leaf
-from blocklp.problems.verification.operations import Smooth
+from blocklp.problems.verification.interval_cuts import IntervalCuts
 from blocklp.problems.verification.proving import COARSE, Part, needed, stated, stated_mix
 from blocklp.problems.verification.relaxation import Relaxation, Trace
-from blocklp.problems.verification.slopes import MixedDual, SlopeDual, out_of_time
+from blocklp.problems.verification.slopes import SHARES, MixedDual, SlopeDual, out_of_time
 from blocklp.problems.verification.tightener import BATCH
 from blocklp.search.best_first import Expansion, Node
 from blocklp.search.parameter_ascent import ascend
@@ -35,9 +33,6 @@ ON_DEVICE = 16_000_000
 
 MOST_NODES = 2048
 """Nodes of a batch, which are also worked on one by one."""
-
-NARROW = 1e-7
-"""Width of an interval that is cut no more, relative to its ends."""
 
 PACKED = ("signs", "cuts", "slopes", "betas")
 """The tensors of a node."""
@@ -124,14 +119,7 @@ class ReluSplits:
         fixed = {r: (signs or {}).get(r, none).expand(relaxation.open[r].shape).flatten() for r in self.relus}
         self.free = {r: (relaxation.open[r].flatten() | (fixed[r] != 0)).nonzero()[:, 0] for r in self.relus}
         self.fixed = torch.cat([fixed[r][self.free[r]] for r in self.relus]).to(torch.int8)
-        curves = {r: self._curve(r) for r in self.relus}
-        self.curves = [curve for curve in CURVES.values() if curve in curves.values()]
-        # Of every free neuron: the number of its curve, -1 for a ReLU; and of every smooth one its number among these.
-        kinds = [-1 if (c := curves[r]) is None else self.curves.index(c) for r in self.relus for _ in self.free[r]]
-        self.kinds = torch.tensor(kinds, dtype=torch.int64, device=device)
-        self.places = (self.kinds >= 0).cumsum(0) - 1
-        ends = [torch.stack([b.flatten()[self.free[r]] for b in relaxation.bounds[r]]) for r in self.relus if curves[r] is not None]
-        self.cuts = torch.cat([rows.new_zeros(2, 0), *ends], 1)
+        self.cuts = IntervalCuts(relaxation, self.free)
         self.steps, self.inspect, self.deadline = steps, inspect, relaxation.deadline
         self.margin = 1e-5 * (1 + float(right.abs().max()))  # what float32 must be above zero by
         self.mixes, self.owned = (torch.eye(len(rows), dtype=kind, device=device) for kind in (torch.float64, torch.bool))
@@ -165,10 +153,10 @@ class ReluSplits:
             mixed = MixedDual(SlopeDual(self.fast, self.node, rows[best], self.relus, {}), self.owned)
             found = ascend(mixed, found, steps, late=late).parameters
         self.mixes = found.pop().double() if self.part is None else stated_mix(found.pop())
-        packed = torch.cat([slopes.flatten(1)[:, self.free[r]] for r, slopes in zip(self.relus, found, strict=True)], 1)
+        packed = self._packed(dual.named(found)[0])
         signs = self.fixed.to(packed.device).repeat(len(packed), 1)
         parts = [None] * len(packed) if self.part is None else self.part.by_clause(clauses)
-        cuts = self.cuts.repeat(len(packed), 1, 1)
+        cuts = self.cuts.root.repeat(len(packed), 1, 1)
         return self._bounded(list(range(len(packed))), signs, cuts, packed, torch.zeros_like(packed), [0] * len(packed), parts)
 
     def halves(self, nodes: Sequence[Node]) -> list[tuple[dict[int, Tensor], Part | None]]:
@@ -227,11 +215,10 @@ class ReluSplits:
         if not nodes:
             return Expansion(children, unresolved=unresolved)
         states = [n.state for n in nodes]
-        chosen = self._choose(states)
-        specs = [s.spec for s in states] * 2
-        signs, cuts, slopes, betas = (torch.cat([torch.stack([getattr(s, name) for s in states])] * 2) for name in PACKED)
-        for half, half_cuts, sign in zip(signs.tensor_split(2), cuts.tensor_split(2), (1, -1), strict=True):
-            self._split(half, half_cuts, chosen, sign)
+        chosen, specs = self._choose(states), [s.spec for s in states] * 2
+        signs, cuts, slopes, betas = packed = [torch.cat([torch.stack([getattr(s, name) for s in states])] * 2) for name in PACKED]
+        for side, sign in enumerate((1, -1)):
+            self.cuts.split([p.tensor_split(2)[side] for p in packed], chosen, sign)
         parts: list[Part | None] = [None] * len(specs)
         if self.part is not None:
             pairs = [s.part.split(*self._place(int(c))) for s, c in zip(states, chosen.flatten(), strict=True) if s.part is not None]
@@ -241,7 +228,7 @@ class ReluSplits:
 
     def _leaf(self, node: Node) -> Node:
         """Bound a node without a free neuron by multipliers of the LP that the network is there; try its minimiser."""
-        if self.curves:
+        if self.cuts.curves:
             return node  # without an activation to split that would gain anything, or could be
         state, device = node.state, self.mixes.device
         specs = torch.tensor([state.spec], device=device)
@@ -294,7 +281,7 @@ class ReluSplits:
         specs = self._there([s.spec for s in states for _ in range(2 * most)])
         packed = [torch.stack([getattr(s, name) for s in states]).repeat_interleave(2 * most, 0) for name in PACKED]
         for half, sign in enumerate((1, -1)):
-            self._split(packed[0][half::2], packed[1][half::2], candidates.flatten(), sign)
+            self.cuts.split([p[half::2] for p in packed], candidates.flatten(), sign)
         values = []
         for part in torch.split(torch.arange(len(specs), device=specs.device), 2 * self.batch):
             dual, start = self._dual(self.fast, specs[part], *(p[part] for p in packed))
@@ -304,18 +291,9 @@ class ReluSplits:
         both = torch.cat(values).view(count, most, 2).clamp(max=0)
         return candidates.gather(1, both.mean(2).argmax(1, keepdim=True))[:, 0]
 
-    def _split(self, signs: Tensor, cuts: Tensor, chosen: Tensor, sign: int) -> None:
-        """Split each of some nodes at a neuron, in place; what remains is the part above for sign 1, that below for -1."""
-        kinds = self.kinds[chosen]
-        signs.scatter_(1, chosen[:, None], torch.where(kinds < 0, sign, 1).to(signs.dtype)[:, None])
-        for number, curve in enumerate(self.curves):
-            rows = (kinds == number).nonzero()[:, 0]
-            at = self.places[chosen[rows]]
-            cuts[rows, 0 if sign > 0 else 1, at] = split_point(curve, cuts[rows, 0, at], cuts[rows, 1, at])
-
-    def _curve(self, at: int) -> Curve | None:
-        op = self.exact.network.ops[at]
-        return op.curve if isinstance(op, Smooth) else None
+    def _packed(self, tensors: Mapping[int, Tensor]) -> Tensor:
+        """Entries of free neurons, one after the other: ``(batch, *shape)`` by position to ``(batch, neurons)``."""
+        return torch.cat([tensors[r].flatten(1)[:, self.free[r]] for r in self.relus], 1)
 
     def _dual(
         self, whole: Relaxation, specs: Tensor, signs: Tensor, cuts: Tensor, slopes: Tensor, betas: Tensor
@@ -330,7 +308,7 @@ class ReluSplits:
             sign = signs[:, part]
             low, high = (b.flatten(1).repeat(len(signs), 1) for b in whole.bounds[r])
             shape = (len(signs), *whole.bounds[r][0].shape[1:])
-            if self._curve(r) is None:
+            if r not in self.cuts.curves:
                 low[:, free] = low[:, free].masked_fill(sign > 0, 0.0)
                 high[:, free] = high[:, free].masked_fill(sign < 0, 0.0)
                 slope = (low >= 0).to(dtype)
@@ -338,8 +316,8 @@ class ReluSplits:
             else:
                 low[:, free], high[:, free] = cuts[:, :, first_cut : first_cut + len(free)].to(dtype).unbind(1)
                 first_cut += len(free)
-                slope = torch.full_like(low, MIDDLE)
-                slope[:, free] = slopes[:, part].to(dtype)
+                slope = torch.full_like(low, MIDDLE * SHARES)
+                slope[:, free] = slopes[:, part].to(dtype) * SHARES
             bounds[r] = (low.view(shape), high.view(shape))
             start_slopes.append(slope.view(shape))
             beta, dense = torch.zeros_like(low), torch.zeros_like(low)
@@ -369,8 +347,8 @@ class ReluSplits:
         specs = self._there(owners)
         dual, start = self._dual(self.fast, specs, signs, cuts, slopes, betas)
         reached = ascend(dual, start, self.steps, lambda value: value > self.margin, out_of_time(self.deadline))
-        pack = [torch.cat([p.flatten(1)[:, self.free[r]] for r, p in zip(self.relus, part, strict=True)], 1)
-                for part in (reached.parameters[: len(self.relus)], reached.parameters[len(self.relus) :])]  # fmt: skip
+        found, betas_ = dual.named(reached.parameters)[0], dict(zip(self.relus, reached.parameters[len(self.relus) :], strict=True))
+        pack = [self._packed(found), self._packed(betas_)]
         precise, exact_start = self._dual(self.exact, specs, signs, cuts, pack[0] if self.part is None else stated(pack[0]), pack[1])
         slopes_, betas_ = precise.named(exact_start)
         precise.relaxation.__dict__["magnitudes"] = self.exact.magnitudes  # those of the root are larger
@@ -383,10 +361,9 @@ class ReluSplits:
             rows = self._there(open_)
             self.inspect(torch.where(trace.cost > 0, self.exact.lower, self.exact.upper)[rows])
             scores = self._scores(precise, trace, slopes_)[rows]
-            scores = scores.masked_fill((signs[rows] != 0) & (self.kinds < 0), -1.0)
-            # Cuts of intervals that are hardly wider than rounding gain nothing.
-            low, high = cuts[rows].unbind(1)
-            scores[:, self.kinds >= 0] = scores[:, self.kinds >= 0].masked_fill(high - low <= NARROW * (1 + low.abs()), -1.0)
+            smooth = self.cuts.smooth
+            scores = scores.masked_fill((signs[rows] != 0) & ~smooth, -1.0)
+            scores[:, smooth] = scores[:, smooth].masked_fill(self.cuts.narrow(cuts[rows]), -1.0)
             top = scores.topk(min(CANDIDATES, self.total), 1)
             # All that the host has to know of them at once; neurons are few enough for floating-point numbers.
             best, score = torch.stack([top.indices.double(), top.values.double()]).tolist()
@@ -412,7 +389,7 @@ class ReluSplits:
         parts = []
         for r in self.relus:
             z, mu = found[r], trace.activation[r]
-            if (curve := self._curve(r)) is not None:
+            if (curve := self.cuts.curves.get(r)) is not None:
                 z = torch.maximum(torch.minimum(z, dual.relaxation.bounds[r][1]), dual.relaxation.bounds[r][0])
                 off = mu * (curve.value(z) - torch.addcmul(trace.shift[r], trace.slope[r], z))
                 parts.append(off.clamp(min=0).flatten(1)[:, self.free[r]])

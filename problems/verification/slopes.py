@@ -11,6 +11,10 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.problems.verification.relaxation import Relaxation, Trace
 
+SHARES = 4.0
+"""Parameter of the greatest slope of a smooth activation: steps of an ascent are so many times as small a part of the slopes as
+of those of ReLUs.  (On six networks 5 and 20 steps came further with 4 than with 1, 2, 8 and 16.)"""
+
 RESERVE = 5
 """Evaluations in float32 that take about as long as one in float64 and what follows it."""
 
@@ -47,13 +51,17 @@ class SlopeDual:
     def start(self) -> list[Tensor]:
         """CROWN's slopes and no multipliers for splits."""
         slopes = self.relaxation.start(self.relus, len(self.cost))
-        return [slopes[r].clone() for r in self.relus] + [torch.zeros_like(slopes[r]) for r in self.split]
+        return [slopes[r] * self.reach(r) for r in self.relus] + [torch.zeros_like(slopes[r]) for r in self.split]
 
     def named(self, parameters: Sequence[Tensor]) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
-        """Slopes and betas by ReLU."""
-        slopes = dict(zip(self.relus, parameters, strict=False))
+        """Slopes and betas by activation."""
+        slopes = {r: p / self.reach(r) for r, p in zip(self.relus, parameters, strict=False)}
         scaled = zip(self.split.items(), parameters[len(self.relus) :], strict=True)
         return slopes, {r: beta * scale.abs() for (r, scale), beta in scaled}
+
+    def reach(self, at: int) -> float:
+        """The greatest parameter of a slope."""
+        return SHARES if at in self.relaxation.curves else 1.0
 
     def evaluate(self, parameters: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """One backward and one forward pass."""
@@ -68,7 +76,7 @@ class SlopeDual:
         value = self.relaxation.attained(self.node, self.cost, found, betas) - trace.noise
         free, curves = self.relaxation.free, self.relaxation.curves
         gradients = [
-            trace.activation[r] * (found[r] - trace.touch[r]) * curves[r].span(trace.upper[r])
+            trace.activation[r] * (found[r] - trace.touch[r]) * (curves[r].span(trace.upper[r]) / SHARES)
             if r in curves
             else trace.activation[r].clamp(min=0).mul_(found[r]).mul_(free[r])
             for r in self.relus
@@ -85,9 +93,9 @@ class SlopeDual:
         return torch.where(beta > 0, low - z, torch.where(beta < 0, high - z, none))
 
     def project(self, parameters: Sequence[Tensor]) -> None:
-        """Slopes to [0, 1], betas to their sign."""
-        for slope in parameters[: len(self.relus)]:
-            slope.clamp_(0, 1)
+        """Slopes to their range, betas to their sign."""
+        for at, slope in zip(self.relus, parameters, strict=False):
+            slope.clamp_(0, self.reach(at))
         for (at, scale), beta in zip(self.split.items(), parameters[len(self.relus) :], strict=True):
             sign = scale.sign()
             if at in self.relaxation.curves:
