@@ -78,7 +78,16 @@ class IntervalCuts:
             cuts[rows, 0 if sign > 0 else 1, at] = split_point(curve, cuts[rows, 0, at], cuts[rows, 1, at])
             slopes[rows, neuron], betas[rows, neuron] = MIDDLE, 0.0
 
-    def narrow(self, cuts: Tensor) -> Tensor:
-        """Return which smooth neurons have intervals hardly wider than rounding: ``(nodes, 2, smooth) -> (nodes, smooth)``."""
-        low, high = cuts.unbind(1)
-        return high - low <= NARROW * (1 + low.abs())
+    def done(self, signs: Tensor, cuts: Tensor) -> Tensor:
+        """Return which neurons cannot be split any more: of known sign, or of intervals hardly wider than rounding.
+
+        Parameters
+        ----------
+        signs, cuts : Tensor
+            ``(nodes, neurons)`` and ``(nodes, 2, smooth)``: of the nodes.
+        """
+        found = signs != 0
+        if self.curves:
+            low, high = cuts.unbind(1)
+            found[:, self.smooth] = high - low <= NARROW * (1 + low.abs())
+        return found

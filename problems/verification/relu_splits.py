@@ -361,9 +361,7 @@ class ReluSplits:
             rows = self._there(open_)
             self.inspect(torch.where(trace.cost > 0, self.exact.lower, self.exact.upper)[rows])
             scores = self._scores(precise, trace, slopes_)[rows]
-            smooth = self.cuts.smooth
-            scores = scores.masked_fill((signs[rows] != 0) & ~smooth, -1.0)
-            scores[:, smooth] = scores[:, smooth].masked_fill(self.cuts.narrow(cuts[rows]), -1.0)
+            scores = scores.masked_fill(self.cuts.done(signs[rows], cuts[rows]), -1.0)
             top = scores.topk(min(CANDIDATES, self.total), 1)
             # All that the host has to know of them at once; neurons are few enough for floating-point numbers.
             best, score = torch.stack([top.indices.double(), top.values.double()]).tolist()
