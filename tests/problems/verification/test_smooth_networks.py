@@ -91,14 +91,14 @@ def exactly(network: Network, x: Tensor) -> list[mp.mpf]:
 
 
 @EVERY
-@pytest.mark.parametrize("radius", [0.01, 0.4, 5.0])
+@pytest.mark.parametrize("radius", [0.3, 5.0])
 def test_bounds_hold_at_samples_of_every_layer(name: str, radius: float) -> None:
     for network in (smooth(name, 0), smooth(name, 1, scale=6.0 if CURVES[name].bounded else 1.5), mixed(name, 2)):
         lower, upper = unit_box(network, 3, radius)
-        results = network.run(samples(lower, upper, 500))
+        results = network.run(samples(lower, upper, 300))
         widths = []
         for method in ("interval", "crown", "slopes"):
-            bounds = network_bounds(network, lower, upper, method=method, steps=4 if method == "slopes" else None)
+            bounds = network_bounds(network, lower, upper, method=method, steps=3 if method == "slopes" else None)
             nodes = [network.ops[at].inputs[0] for at in network.activations] + [len(network.ops) - 1]
             for node, layer in zip(nodes, bounds.layers, strict=True):
                 size = 1e-12 * (1 + results[node].abs().amax(0))
@@ -249,12 +249,11 @@ def test_searches_split_and_never_prove_what_is_false(settings: VerifySettings) 
     assert bound < least - 0.7
     between = verify(network, Property.of(*ends, [[1.0, 0.0]], [least - 0.7]), timeout=60, attack=False, settings=settings)
     assert between.status == "unsat" and between.nodes > 0
-    false = verify(network, Property.of(*ends, [[1.0, 0.0]], [least + 1e-3]), timeout=1.5, attack=False, settings=settings)
+    false = verify(network, Property.of(*ends, [[1.0, 0.0]], [least + 1e-3]), timeout=0.4, attack=False, settings=settings)
     assert false.status != "unsat"
 
 
-@pytest.mark.parametrize("name", ["sigmoid", "gelu"])
-@pytest.mark.parametrize("method", ["admm", "proxfw"])
+@pytest.mark.parametrize(("name", "method"), [("sigmoid", "admm"), ("gelu", "proxfw")])
 def test_methods_of_the_engine_run_on_smooth_layers(name: str, method: str) -> None:
     """Their bounds are valid; they begin at the value of a backward pass, and end at the optimum that an ascent finds."""
     network = smooth(name, 17, (3, 5, 4, 2))
