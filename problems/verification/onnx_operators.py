@@ -331,14 +331,6 @@ def _curve(lowering: Lowering, node: OnnxNode) -> Value:
     return lowering.smooth(node.variable(), node.operator.lower(), node.name)
 
 
-def _gelu(lowering: Lowering, node: OnnxNode) -> Value:
-    return smooth.gelu(lowering, node.variable(), node.text("approximate", "none"), node.name)
-
-
-def _swish(lowering: Lowering, node: OnnxNode) -> Value:
-    return smooth.sharpened(lowering, node.variable(), "silu", node.attributes.get("alpha", 1.0), node.name)
-
-
 def _power(lowering: Lowering, node: OnnxNode) -> Value:
     exponent = node.tensor(1)
     if exponent.numel() != 1:
@@ -408,7 +400,7 @@ OPERATORS: dict[str, Callable[[Lowering, OnnxNode], Result]] = {
     "Div": _div,
     "Dropout": _dropout,
     "Flatten": _flatten,
-    "Gelu": _gelu,
+    "Gelu": lambda lowering, node: smooth.gelu(lowering, node.variable(), node.text("approximate", "none"), node.name),
     "Gemm": _gemm,
     "GlobalAveragePool": _global_average_pool,
     "GlobalMaxPool": _global_max_pool,
@@ -430,7 +422,7 @@ OPERATORS: dict[str, Callable[[Lowering, OnnxNode], Result]] = {
     "Size": _size,
     "Squeeze": _squeeze,
     "Sub": _sub,
-    "Swish": _swish,
+    "Swish": lambda lowering, node: smooth.sharpened(lowering, node.variable(), "silu", node.attributes.get("alpha", 1.0), node.name),
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }
