@@ -1,4 +1,4 @@
-"""Verification of ReLU networks: LP bounds of every neuron, and complete verdicts."""
+"""Verification of neural networks: bounds of every neuron, and complete verdicts."""
 
 from typing import TYPE_CHECKING
 

@@ -33,7 +33,7 @@ class NetworkBounds:
     method : str
         How they were computed.
     layers : tuple of LayerBounds
-        One for each ReLU in order, and the output.
+        One for each activation in order, and the output.
     relaxation : Relaxation
         The Planet relaxation with these bounds, for further LPs.
     signs : mapping
@@ -55,7 +55,7 @@ class NetworkBounds:
 
     @property
     def unstable(self) -> int:
-        """Neurons of unknown sign."""
+        """Neurons of unknown sign, those of smooth activations among them."""
         return sum(layer.unstable for layer in self.layers[:-1])
 
 
@@ -138,6 +138,8 @@ def network_bounds(
     lp_solver(solver)  # refuses unknown names
     if network.unit and method in (*ENGINE, "exact"):
         raise OptionError(f"method {method!r} bounds networks in real arithmetic alone; use 'slopes', 'crown' or 'interval'")
+    if method == "exact" and len(network.activations) > len(network.relus):
+        raise OptionError("method 'exact' bounds piecewise-linear networks alone; use 'slopes' for smooth activations")
     deadline = Deadline.of(time_limit)
     if steps is not None and steps < 1:
         raise OptionError(f"steps is {steps}; it must be positive")

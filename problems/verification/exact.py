@@ -28,7 +28,7 @@ from blocklp.general_solvers.linear_program import Array, LinearProgram, loaded_
 from blocklp.general_solvers.solvers import Answer, lp_solver
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operation_matrices import array_of, sparse_matrix
-from blocklp.problems.verification.operations import Add, Affine, Input, Relu
+from blocklp.problems.verification.operations import Add, Affine, Input, Relu, Smooth
 
 Algorithm = Literal["simplex", "ipm"]
 
@@ -134,7 +134,8 @@ def planet_lp(
     Raises
     ------
     ModelError
-        If bounds are missing or crossed; its leaves ``ShapeError`` and ``NonFiniteError`` if they do not fit.
+        If bounds are missing or crossed, or the node depends on smooth activations; its subclasses ``ShapeError`` and
+        ``NonFiniteError`` if they do not fit.
     OptionError
         If the solver or the algorithm is unknown, the time limit is not positive, or these two are given for another solver.
     MissingDependencyError
@@ -315,6 +316,8 @@ def _state(
         if isinstance(op, Input):
             found[at] = _columns(np.arange(sizes[0]), np.ones(sizes[0]), total), np.zeros(sizes[0])
             continue
+        if isinstance(op, Smooth):
+            raise ModelError(f"{op.name}: the hull of {op.curve.name} is no polytope; LPs are of piecewise-linear networks")
         deadline.check(f"stating the LP of {op.name}", op.products / STATED)
         matrix, shift = found[op.inputs[0]]
         if isinstance(op, Add):

@@ -17,7 +17,7 @@ from blocklp.deadline import Deadline
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operations import Affine, Input
 from blocklp.problems.verification.proving import COARSE, TIE, Part, needed, stated, stated_mix
-from blocklp.problems.verification.relaxation import Pair, Relaxation, Trace
+from blocklp.problems.verification.relaxation import Pair, Relaxation, Trace, undecided
 from blocklp.problems.verification.slopes import MixedDual, SlopeDual, out_of_time
 from blocklp.problems.verification.tightener import BATCH, intervals
 from blocklp.rounding import rounding
@@ -102,8 +102,9 @@ class InputSplits:
         spec = torch.tensor([k for k, own in enumerate(right) for _ in own])
         self.owned = (spec == torch.arange(len(rows))[:, None]).to(network.device)
         self.inspect, self.deadline = inspect, deadline
-        total = sum(torch.Size(network.ops[r].shape).numel() for r in network.relus) + network.inputs
-        self.first = [r for r in network.relus if all(isinstance(network.ops[a], (Affine, Input)) for a in network.ancestors(r)[:-1])]
+        total = sum(torch.Size(network.ops[r].shape).numel() for r in network.activations) + network.inputs
+        affine = [isinstance(op, (Affine, Input)) for op in network.ops]
+        self.first = [r for r in network.activations if all(affine[a] for a in network.ancestors(r)[:-1])]
         self.forms: dict[int, tuple[AffineForm, AffineForm]] = {}
         self.rows_at_once = max(1, BATCH // total)
         self.batch = max(1, min(BATCH // (16 * total), MOST_NODES))
@@ -149,10 +150,10 @@ class InputSplits:
         found: list[Pair] = []
         later: list[int] = []
         better: dict[int, tuple[Tensor, dict[int, Tensor]]] = {}
-        for relu in (r for r in network.relus if r in before):
+        for relu in (r for r in network.activations if r in before):
             node = ops[relu].inputs[0]
             low, high = intervals(network, lower, upper, bounds, node, found, self.deadline)[node]
-            relus = [r for r in network.relus if r in network.ancestors(node)]
+            relus = [r for r in network.activations if r in network.ancestors(node)]
             if relu in self.forms:
                 later.append(relu)
                 below, above = (form.least(lower, upper).view(low.shape) for form in self.forms[relu])
@@ -163,8 +164,8 @@ class InputSplits:
             elif relus:
                 later.append(relu)
                 whole = Relaxation(network, lower, upper, dict(bounds), self.deadline)
-                # Only neurons of unknown sign, box by box: in small boxes they are few.
-                unknown = ((low < 0) & (high > 0)).flatten(1)
+                # Of ReLUs only those of unknown sign, box by box: in small boxes they are few.
+                unknown = undecided(network, relu, low, high).flatten(1)
                 if self.parts is None:
                     passed = sum(math.prod(ops[r].shape) for r in relus) + network.inputs
                     unknown &= (unknown.sum(1) * passed <= MOST_WORK)[:, None]
@@ -205,13 +206,14 @@ class InputSplits:
             dual = SlopeDual(near.to(torch.float32), output, cost[pick[open_]].float(), relus, {})
             mixed = MixedDual(dual, owned[open_])
             reached = ascend(mixed, [*dual.start(), dual.cost], STEPS, late=out_of_time(self.deadline))
-            *slopes, mix = (p.double() for p in reached.parameters)
+            *shares, mix = (p.double() for p in reached.parameters)
+            slopes, _ = dual.named(shares)
             if self.parts is not None:
-                slopes, mix = [stated(s) for s in slopes], stated_mix(mix)
-            improved = near.backward(output, mix, dict(zip(relus, slopes, strict=True)), charge=True, coarse=self.coarse)
+                slopes, mix = {r: stated(s) for r, s in slopes.items()}, stated_mix(mix)
+            improved = near.backward(output, mix, slopes, charge=True, coarse=self.coarse)
             best[open_] = torch.maximum(best[open_], improved.value)
             if self.parts is not None:
-                matter = needed(near, improved, dict(zip(relus, slopes, strict=True)))
+                matter = needed(near, improved, slopes)
                 better = {number: (mix[k], {r: s[k] for r, s in matter.items()}) for k, number in enumerate(open_.tolist())}
         if self.parts is not None:
             starts = Relaxation(network, lower, upper, bounds).start(relus, count)
@@ -268,8 +270,12 @@ class InputSplits:
             if mu is None:
                 continue
             # What a box gains from a split is that its relaxations shrink: most where the upper line is used.
-            slope, open_ = relaxation.lines[relu][0], relaxation.open[relu]
-            at, y = relu, open_ * (mu.clamp(max=0).abs() + 0.2 * mu.clamp(min=0)) + 0.05 * mu.abs() * (slope > 0)
+            if relu in relaxation.curves:
+                spread = relaxation.curves[relu].span(trace.upper[relu]) + 0.05 * trace.slope[relu].abs()
+                at, y = relu, mu.abs() * spread
+            else:
+                slope, open_ = relaxation.lines[relu][0], relaxation.open[relu]
+                at, y = relu, open_ * (mu.clamp(max=0).abs() + 0.2 * mu.clamp(min=0)) + 0.05 * mu.abs() * (slope > 0)
             while at != 0:
                 op = self.network.ops[at]
                 y = op.absolute().adjoint(y) if isinstance(op, Affine) else y

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.errors import ShapeError
+from blocklp.oracles.curves import CURVES
 from blocklp.problems.verification.comparison import POINTS
 from blocklp.problems.verification.heads import Softmax
 from blocklp.problems.verification.network import Builder, Network
@@ -67,7 +68,7 @@ class Lowering:
     Raises
     ------
     ModelError
-        By every method: the layer does not fit its argument, is no composition of affine maps and ReLUs, or is too large.
+        By every method: the layer does not fit its argument, is no composition of operations of networks, or is too large.
     """
 
     def __init__(self, shape: Sequence[int], sample: Sequence[int], name: str, most: float = math.inf) -> None:
@@ -154,6 +155,20 @@ class Lowering:
     def relu(self, value: Value, name: str) -> Value:
         """max(z, 0)."""
         return Value(self.builder.relu(value.at, name), value.shape)
+
+    def smooth(self, value: Value, curve: str, name: str) -> Value:
+        """Apply a smooth function.
+
+        Parameters
+        ----------
+        value : Value
+            Its argument.
+        curve : str
+            Its name: one of :data:`blocklp.oracles.curves.CURVES`.
+        name : str
+            Of the operation.
+        """
+        return Value(self.builder.smooth(value.at, CURVES[curve], name), value.shape)
 
     def add(self, a: Value, b: Value, name: str) -> Value:
         """Sum of two values, which broadcast.

@@ -1,4 +1,4 @@
-"""ReLU networks: directed acyclic graphs of affine operations and ReLUs, and what builds them."""
+"""Networks: directed acyclic graphs of affine operations, ReLUs and smooth activations, and what builds them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, ShapeError
+from blocklp.oracles.curves import Curve
 from blocklp.problems.verification.heads import Softmax
 from blocklp.problems.verification.operations import (
     Add,
@@ -26,6 +27,7 @@ from blocklp.problems.verification.operations import (
     Reorder,
     Scale,
     Shape,
+    Smooth,
     Sparse,
 )
 
@@ -63,8 +65,9 @@ class Network:
                 raise ModelError(f"{self.name}: {op.name} uses a result that comes later")
 
     def __repr__(self) -> str:
-        neurons = sum(math.prod(self.ops[i].shape) for i in self.relus)
-        layers = f"{len(self.relus)} layers of {neurons} ReLUs" if len(self.relus) != 1 else f"1 layer of {neurons} ReLUs"
+        neurons, count = sum(math.prod(self.ops[i].shape) for i in self.activations), len(self.activations)
+        kind = "ReLUs" if count == len(self.relus) else "activations"
+        layers = f"{count} layer{'s' * (count != 1)} of {neurons} {kind}"
         return f"Network({self.name!r}: inputs {self.input_shape}, {layers}, {self.outputs} outputs, {self.weights} weights)"
 
     def __str__(self) -> str:
@@ -75,7 +78,7 @@ class Network:
             if op is None:
                 rows.append((str(at), kind, "", str(self.ops[-1].shape), "", str(at - 1)))
                 continue
-            own = _weights(op)
+            own, kind = _weights(op), op.curve.name if isinstance(op, Smooth) else kind
             rows.append((str(at), kind, op.name, str(op.shape), f"{own:,}" if own else "", ", ".join(map(str, op.inputs))))
         width = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         right = 0, 4
@@ -109,6 +112,11 @@ class Network:
     def relus(self) -> tuple[int, ...]:
         """Positions of the ReLUs."""
         return tuple(i for i, op in enumerate(self.ops) if isinstance(op, Relu))
+
+    @property
+    def activations(self) -> tuple[int, ...]:
+        """Positions of ReLUs and smooth activations."""
+        return tuple(i for i, op in enumerate(self.ops) if isinstance(op, (Relu, Smooth)))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -146,6 +154,8 @@ class Network:
                 results.append(x)
             elif isinstance(op, Relu):
                 results.append(results[op.inputs[0]].clamp(min=0))
+            elif isinstance(op, Smooth):
+                results.append(op.curve.value(results[op.inputs[0]]))
             elif isinstance(op, Add):
                 results.append(results[op.inputs[0]] + results[op.inputs[1]])
             else:
@@ -166,7 +176,7 @@ class Network:
         Raises
         ------
         ModelError
-            It ends in a softmax, or holds an operation whose own coefficients are computed in float32.
+            It ends in a softmax, or holds a smooth activation or an operation whose own coefficients are computed in float32.
         """
         if self.head is not None:
             raise ModelError(
@@ -177,6 +187,8 @@ class Network:
                 raise ModelError(
                     f"{op.name}: the rounding of its coefficients in float32 is not bounded here; read the query as real"
                 )
+            if isinstance(op, Smooth):
+                raise ModelError(f"{op.name}: the rounding of {op.curve.name} in float32 is not known; read the query as real")
         return replace(self, unit=2.0**-24)
 
     def followed_by(self, weight: Tensor, bias: Tensor) -> Network:
@@ -400,6 +412,20 @@ class Builder:
     def relu(self, of: int, name: str = "relu") -> int:
         """Append a ReLU."""
         return self._append(Relu((of,), self.ops[of].shape, name))
+
+    def smooth(self, of: int, curve: Curve, name: str = "smooth") -> int:
+        """Append a smooth activation.
+
+        Parameters
+        ----------
+        of : int
+            Position of the argument.
+        curve : Curve
+            The function: one of :data:`blocklp.oracles.curves.CURVES`.
+        name : str
+            Of the operation.
+        """
+        return self._append(Smooth((of,), self.ops[of].shape, name, curve))
 
     def add(self, a: int, b: int, name: str = "add") -> int:
         """Append the sum of two results.

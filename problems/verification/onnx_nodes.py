@@ -61,7 +61,9 @@ class OnnxNode:
         found = self.argument(at)
         if isinstance(found, Value):
             told = f"argument {at} depends on the input of the network; only constants are supported there"
-            raise ModelError(f"{told}: products and quotients of results, and places that depend on them, are not piecewise linear")
+            raise ModelError(
+                f"{told}: quotients and products of matrices of results, and places that depend on them, are not bounded"
+            )
         return found
 
     def tensor(self, at: int) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import ModelError
-from blocklp.problems.verification import convolutions, piecewise, sparse_maps
+from blocklp.problems.verification import convolutions, piecewise, smooth, sparse_maps
 from blocklp.problems.verification.convolutions import Resizing, Window, image
 from blocklp.problems.verification.lowering import Array, Lowering, Value
 from blocklp.problems.verification.onnx_nodes import OnnxNode, tensor_of
@@ -89,7 +89,7 @@ def _move(lowering: Lowering, node: OnnxNode) -> Result:
 def _probe(lowering: Lowering, node: OnnxNode) -> Value:
     [(name, value)] = node.variables().items()
     if node.names.count(name) > 1:
-        raise ModelError("products of results are not supported; they are not piecewise linear")
+        raise ModelError("products of results are not supported here; write them as Mul")
     return sparse_maps.probed(lowering, value, lambda given: node.evaluate({name: given})[0], node.name)
 
 
@@ -136,6 +136,9 @@ def _sub(lowering: Lowering, node: OnnxNode) -> Value:
 
 
 def _mul(lowering: Lowering, node: OnnxNode) -> Value:
+    a, b = _given(node)
+    if isinstance(a, Value) and isinstance(b, Value):
+        return smooth.product(lowering, a, b, node.name)
     at = 0 if isinstance(node.inputs[0], Value) else 1
     return lowering.scale(node.variable(at), node.tensor(1 - at), 0.0, node.name)
 
@@ -324,6 +327,17 @@ def _extreme(lowering: Lowering, node: OnnxNode) -> Value:
     return functools.reduce(lambda a, b: choose(lowering, a, b, node.name), others, first)
 
 
+def _curve(lowering: Lowering, node: OnnxNode) -> Value:
+    return lowering.smooth(node.variable(), node.operator.lower(), node.name)
+
+
+def _power(lowering: Lowering, node: OnnxNode) -> Value:
+    exponent = node.tensor(1)
+    if exponent.numel() != 1:
+        raise ModelError("powers of several exponents are not supported; export the network with one")
+    return smooth.power(lowering, node.variable(), float(exponent), node.name)
+
+
 def _softmax(lowering: Lowering, node: OnnxNode) -> Value:
     value = node.variable()
     axis = node.attributes.get("axis", -1 if node.opset >= 13 else 1)
@@ -375,6 +389,7 @@ OPERATORS: dict[str, Callable[[Lowering, OnnxNode], Result]] = {
     **dict.fromkeys(("Max", "Min"), _extreme),
     **dict.fromkeys(("Mean", "Sum"), _sum),
     **dict.fromkeys(("Resize", "Upsample"), _resize),
+    **dict.fromkeys(("Erf", "Sigmoid", "Softplus", "Tanh"), _curve),
     "Abs": _abs,
     "Add": _add,
     "AveragePool": _average_pool,
@@ -385,24 +400,29 @@ OPERATORS: dict[str, Callable[[Lowering, OnnxNode], Result]] = {
     "Div": _div,
     "Dropout": _dropout,
     "Flatten": _flatten,
+    "Gelu": lambda lowering, node: smooth.gelu(lowering, node.variable(), node.text("approximate", "none"), node.name),
     "Gemm": _gemm,
     "GlobalAveragePool": _global_average_pool,
     "GlobalMaxPool": _global_max_pool,
     "HardSigmoid": _hard_sigmoid,
+    "HardSwish": lambda lowering, node: smooth.hard_swish(lowering, node.variable(), node.name),
     "Identity": _forward,
     "LeakyRelu": _leaky_relu,
     "MatMul": _matmul,
     "MaxPool": _max_pool,
+    "Mish": lambda lowering, node: smooth.mish(lowering, node.variable(), node.name),
     "Mul": _mul,
     "Neg": _neg,
     "PRelu": _prelu,
     "Pad": _pad,
+    "Pow": _power,
     "Relu": _relu,
     "Reshape": _reshape,
     "Shape": _shape,
     "Size": _size,
     "Squeeze": _squeeze,
     "Sub": _sub,
+    "Swish": lambda lowering, node: smooth.sharpened(lowering, node.variable(), "silu", node.attributes.get("alpha", 1.0), node.name),
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }
@@ -424,4 +444,4 @@ def way_out(operator: str, domain: str) -> str:
         return "export the network in float32, without quantised results"
     if operator in ("If", "Loop", "Scan") or operator.startswith(("Sequence", "Optional")):
         return "export the network without control flow and sequences"
-    return "networks are of affine and piecewise-linear operators, which `blocklp supports` lists; use one of these in its place"
+    return "networks are of affine, piecewise-linear and some smooth operators (see `blocklp supports`); use one of these instead"

@@ -44,7 +44,7 @@ def read_onnx(
     max_bytes: int = MAX_BYTES,
     time_limit: float | Deadline = math.inf,
 ) -> Network:
-    """Read a ReLU network.
+    """Read a network of affine operations, ReLUs and smooth activations.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def read_onnx(
     Raises
     ------
     FormatError
-        The file is damaged, holds an operator that is no composition of affine maps and ReLUs, has more than one input or
+        The file is damaged, holds an operator that is no composition of operations of networks, has more than one input or
         output or one of unknown size, holds NaN, is larger than ``max_bytes``, or differs from onnxruntime.
     MissingDependencyError
         onnx, or onnxruntime for the check, is not installed.

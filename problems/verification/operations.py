@@ -1,4 +1,4 @@
-"""Operations of networks: what a ReLU network is made of.
+"""Operations of networks: affine maps, ReLUs and smooth activations.
 
 Every affine operation knows its linear map, the adjoint of that map (a transposed convolution, never a dense matrix of a
 convolution) and how far rounding can throw it.
@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from blocklp.deadline import Deadline
+from blocklp.oracles.curve_lines import extremes
+from blocklp.oracles.curves import Curve
 
 Shape = tuple[int, ...]
 
@@ -68,6 +70,13 @@ class Input(Op):
 @dataclass(frozen=True)
 class Relu(Op):
     """max(z, 0), element by element."""
+
+
+@dataclass(frozen=True)
+class Smooth(Op):
+    """A smooth function, element by element."""
+
+    curve: Curve
 
 
 @dataclass(frozen=True)
@@ -361,6 +370,19 @@ class Add(Op):
 @dataclass(frozen=True)
 class Computed(Sparse):
     """A sparse matrix whose entries an implementation computes in floating point, from coordinates or several constants."""
+
+
+def activated(op: Op, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Return bounds of the result of an activation.
+
+    Parameters
+    ----------
+    op : Relu or Smooth
+        The activation.
+    low, high : Tensor
+        Bounds of its argument.
+    """
+    return extremes(op.curve, low, high) if isinstance(op, Smooth) else (low.clamp(min=0), high.clamp(min=0))
 
 
 SUMMED = 10

@@ -1,7 +1,8 @@
 r"""The Planet relaxation as a model of :mod:`blocklp`: the blocks of the thesis (4.1.4.12-15) for its methods.
 
 Variables are the input and the pre-activations; each layer is a block :class:`~blocklp.oracles.relu.ReluAffine`, so that a
-pre-activation is shared by the block that makes it and the one that uses it.
+pre-activation is shared by the block that makes it and the one that uses it.  Smooth activations are variables, too, each in a block
+:class:`~blocklp.oracles.smooth.CurveHull`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.oracles.relu import Kind, ReluAffine, ReluHull
+from blocklp.oracles.smooth import hull
 from blocklp.problems.verification.network import Network
-from blocklp.problems.verification.operations import Add, Affine, Input, Relu
+from blocklp.problems.verification.operations import Add, Affine, Input, Relu, Smooth, activated
 from blocklp.problems.verification.relaxation import Pair, Relaxation
 from blocklp.results.state import State
 
@@ -32,12 +34,12 @@ class Segment:
 
     @classmethod
     def of(cls, network: Network, node: int) -> Segment:
-        """Go backwards from a result to the ReLUs that it is an affine function of."""
+        """Go backwards from a result to the activations that it is an affine function of."""
         wanted, sources, path = {node}, [], []
         for at in range(node, -1, -1):
             if at not in wanted:
                 continue
-            if at != node and isinstance(network.ops[at], (Relu, Input)):
+            if at != node and isinstance(network.ops[at], (Relu, Smooth, Input)):
                 sources.append(at)
             else:
                 path.append(at)
@@ -140,41 +142,43 @@ class Planet:
             Those of the multipliers to start from, ``(batch, *shape)`` by ReLU.
         """
         network, batch = relaxation.network, len(cost)
-        relus = [at for at in network.ancestors(node)[:-1] if isinstance(network.ops[at], Relu)]
-        made = {r: network.ops[r].inputs[0] for r in relus}  # the result that a ReLU is applied to
+        ops, relus = network.ops, [at for at in network.ancestors(node)[:-1] if isinstance(network.ops[at], (Relu, Smooth))]
+        made = {r: ops[r].inputs[0] for r in relus}  # the result that an activation is applied to
         segments = {t: Segment.of(network, t) for t in (*made.values(), node)}
-        shared = [r for r in relus if sum(r in s.sources for s in segments.values()) > 1]
+        shared = [r for r in relus if isinstance(ops[r], Smooth) or sum(r in s.sources for s in segments.values()) > 1]
         boxes = {0: (relaxation.lower, relaxation.upper), node: result} | {made[r]: relaxation.bounds[r] for r in relus}
         flat = {at: (low.flatten(1).expand(batch, -1), high.flatten(1).expand(batch, -1)) for at, (low, high) in boxes.items()}
         model = bl.Model(batch=batch)
         results = {
             at: model.variable("x" if at == 0 else f"z{at}", low.shape[1], lower=low, upper=high) for at, (low, high) in flat.items()
         }
-        activations = {}
+        activations, ends = {}, {}
         for r in shared:
-            low, high = (b.clamp(min=0) for b in flat[made[r]])
-            activations[r] = model.variable(f"a{r}", low.shape[1], lower=low, upper=high)
+            ends[r] = activated(ops[r], *flat[made[r]])
+            activations[r] = model.variable(f"a{r}", len(ends[r][0][0]), lower=ends[r][0], upper=ends[r][1])
         trace = relaxation.backward(node, cost, slopes)
-        rho = {made[r]: relaxation.multiplier(r, trace.activation[r], slopes[r]).flatten(1) for r in relus} | {node: cost.flatten(1)}
+        rho = {made[r]: (trace.activation[r] * trace.slope[r]).flatten(1) for r in relus} | {node: cost.flatten(1)}
         duals = {}
         for r in shared:
-            model.add(ReluHull(*flat[made[r]]), scope=[results[made[r]], activations[r]], name=f"relu {r}")
-            duals[f"relu {r}"] = torch.stack([-rho[made[r]], trace.activation[r].flatten(1)], 2)
+            op, pair = ops[r], flat[made[r]]
+            block = hull(op.curve.name)(*pair) if isinstance(op, Smooth) else ReluHull(*pair)
+            model.add(block, scope=[results[made[r]], activations[r]], name=f"activation {r}")
+            duals[f"activation {r}"] = torch.stack([-rho[made[r]], trace.activation[r].flatten(1)], 2)
         for target, segment in segments.items():
             kinds: list[Kind] = []
             scope, lows, highs, shares = [], [], [], []
             for source, share in zip(segment.sources, segment.adjoint(rho[target]), strict=True):
-                low, high = flat[made.get(source, 0)]
+                low, high = ends.get(source, flat[made.get(source, 0)])
                 value = source == 0 or source in activations
                 kinds.append("value" if value else "relu")
                 scope.append(results[0] if source == 0 else activations[source] if value else results[made[source]])
-                lows.append(low.clamp(min=0) if source in activations else low)
-                highs.append(high.clamp(min=0) if source in activations else high)
+                lows.append(low)
+                highs.append(high)
                 shares.append(torch.zeros_like(share) if source == 0 else -share if value else -rho[made[source]])
             sizes = [low.shape[1] for low in lows]
-            block = ReluAffine(segment, kinds, sizes, torch.cat(lows, 1)[:, None], torch.cat(highs, 1)[:, None])
+            layer = ReluAffine(segment, kinds, sizes, torch.cat(lows, 1)[:, None], torch.cat(highs, 1)[:, None])
             name = f"layer {target}"
-            model.add(block, scope=[v.reshape(1, -1) for v in (*scope, results[target])], name=name)
+            model.add(layer, scope=[v.reshape(1, -1) for v in (*scope, results[target])], name=name)
             duals[name] = torch.cat([*shares, rho[target]], 1)[:, None]
         model.minimize((cost.flatten(1) * results[node]).sum())
         return cls(model, State(duals, torch.full((batch,), torch.nan, dtype=torch.float64)))

@@ -55,8 +55,10 @@ def check_proof(network: Network, prop: Property, steps: Iterable[Given]) -> dic
     Raises
     ------
     FormatError
-        It proves nothing; the message names the step.
+        It proves nothing, and the message names the step; or the network has smooth activations.
     """
+    if len(network.activations) > len(network.relus):
+        raise FormatError(f"{network.name} has smooth activations; proofs are of piecewise-linear networks")
     if network.head is not None:
         network.head.check(prop)
     checker, count = _Checker(network, prop), 0

@@ -12,6 +12,9 @@ For pre-activation bounds :math:`l \le z \le u` a ReLU is relaxed to the triangl
 :math:`\mu > 0`.  A neuron that is split to one side has a free multiplier :math:`\beta \ge 0` instead (Wang et al. 2021).
 Every choice of slopes and :math:`\beta` gives a valid bound, in exact arithmetic; with ``charge`` the pass subtracts a bound
 on its own rounding errors.
+
+A smooth activation is relaxed to the convex hull of its graph over :math:`l \le z \le u`.  Its slope is that of a line that
+touches the hull from below where :math:`\mu > 0`, from above elsewhere: :class:`CurveSlopes` has them as shares from 0 to 1.
 """
 
 from __future__ import annotations
@@ -24,8 +27,9 @@ import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
+from blocklp.problems.verification.curve_slopes import MIDDLE, CurveSlopes
 from blocklp.problems.verification.network import Network
-from blocklp.problems.verification.operations import Add, Affine, Input, Relu, float_error
+from blocklp.problems.verification.operations import Add, Affine, Input, Relu, Smooth, float_error
 from blocklp.rounding import rounding
 
 Pair = tuple[Tensor, Tensor]
@@ -40,6 +44,8 @@ class Trace:
     activation: dict[int, Tensor]  # (batch, *shape): mu
     upper: dict[int, Tensor]  # 1 where mu <= 0 and the upper line is used, 0 elsewhere
     slope: dict[int, Tensor]  # of the line used
+    shift: dict[int, Tensor]  # of smooth activations: the value of that line at zero
+    touch: dict[int, Tensor]  # of smooth activations: where it touches the hull
     noise: Tensor  # (batch,): what rounding in the arithmetic of the network may take from the value
 
 
@@ -54,7 +60,7 @@ class Relaxation:
     lower, upper : Tensor
         ``(batch or 1, *input_shape)``.
     bounds : mapping
-        Position of a ReLU to its pre-activation bounds, ``(batch or 1, *shape)`` each; infinite where nothing is known.
+        Position of an activation to its pre-activation bounds, ``(batch or 1, *shape)`` each; infinite where nothing is known.
     deadline : Deadline
         Every pass raises a ``TimeLimitError`` before the operation that it would be over in.
     """
@@ -70,6 +76,8 @@ class Relaxation:
         """Slope and shift of the upper line of every ReLU; the identity or zero where the sign is known."""
         lines = {}
         for relu, (lower, upper) in self.bounds.items():
+            if not isinstance(self.network.ops[relu], Relu):
+                continue
             low, high = lower.clamp(max=0), upper.clamp(min=0)
             slope = high / (high - low).clamp(min=torch.finfo(low.dtype).tiny)
             # l = u = 0 is a neuron fixed to zero, whatever its pre-activation is: windows fill their outside with these.
@@ -78,13 +86,19 @@ class Relaxation:
         return lines
 
     @cached_property
+    def curves(self) -> dict[int, CurveSlopes]:
+        """Slopes of lines below and above every smooth activation."""
+        ops = self.network.ops
+        return {at: CurveSlopes.of(op.curve, *pair) for at, pair in self.bounds.items() if isinstance(op := ops[at], Smooth)}
+
+    @cached_property
     def open(self) -> dict[int, Tensor]:
-        """Neurons of unknown sign."""
-        return {relu: (low < 0) & (high > 0) for relu, (low, high) in self.bounds.items()}
+        """Neurons that may be split: of unknown sign, or smooth and not constant."""
+        return {at: undecided(self.network, at, *pair) for at, pair in self.bounds.items()}
 
     @cached_property
     def free(self) -> dict[int, Tensor]:
-        """1 for neurons of unknown sign, 0 for others."""
+        """1 for these, 0 for others."""
         return {relu: t.to(self.lower.dtype) for relu, t in self.open.items()}
 
     @cached_property
@@ -112,6 +126,9 @@ class Relaxation:
             elif isinstance(op, Relu):
                 here = self.bounds[at][1].amax(0, keepdim=True) if at in self.bounds else found[op.inputs[0]]
                 found.append(here.clamp(min=0))
+            elif isinstance(op, Smooth):
+                widest = self.widest[at].amax(0, keepdim=True) if at in self.widest else found[op.inputs[0]]
+                found.append(op.curve.largest(widest))
             elif isinstance(op, Add):
                 found.append(found[op.inputs[0]] + found[op.inputs[1]])
             else:
@@ -159,6 +176,7 @@ class Relaxation:
         chosen = replace(self, lower=picked(self.lower, rows), upper=picked(self.upper, rows), bounds=pairs(self.bounds))
         # What is derived is picked too: instances are often many rows of few boxes.
         chosen.__dict__["lines"] = pairs(self.lines)
+        chosen.__dict__["curves"] = {at: slopes.select(rows) for at, slopes in self.curves.items()}
         chosen.__dict__["open"] = {relu: picked(t, rows) for relu, t in self.open.items()}
         chosen.__dict__["free"] = {relu: picked(t, rows) for relu, t in self.free.items()}
         chosen.__dict__["widest"] = {relu: picked(t, rows) for relu, t in self.widest.items()}
@@ -168,9 +186,13 @@ class Relaxation:
         return chosen
 
     def start(self, relus: list[int], batch: int) -> dict[int, Tensor]:
-        """CROWN's slopes: the nearer of 0 and 1 to the upper line."""
+        """CROWN's slopes: the nearer of 0 and 1 to the upper line; of smooth activations the lines best in the middle."""
         slopes = {}
         for relu in relus:
+            if relu in self.curves:
+                low = self.bounds[relu][0]
+                slopes[relu] = torch.full_like(low, MIDDLE).expand(batch, *low.shape[1:])
+                continue
             slope = self.lines[relu][0]
             slopes[relu] = torch.where(self.open[relu], (slope > 0.5).to(slope), slope).expand(batch, *slope.shape[1:])
         return slopes
@@ -194,8 +216,8 @@ class Relaxation:
         cost : Tensor
             ``(batch, *shape)``.
         slopes, betas : mapping
-            Slopes in [0, 1] ``(batch, *shape)`` of the ReLUs before ``node``; signed multipliers of split neurons: a
-            positive one pays for z >= 0, a negative one for z <= 0.
+            Slopes in [0, 1] ``(batch, *shape)`` of the activations before ``node``; signed multipliers of split neurons: a
+            positive one pays for z >= 0, a negative one for z <= 0; of smooth activations for their lower and upper bounds.
         charge : bool
             Subtract a bound on the rounding errors of this pass; a value that left the range of the precision becomes minus
             infinity, so that every value is a bound.
@@ -207,7 +229,7 @@ class Relaxation:
         """
         network = self.network
         value, size, pending = cost.new_zeros(len(cost)), cost.new_zeros(len(cost)), {node: cost}
-        activation, upper, slope = {}, {}, {}
+        activation, upper, slope, shifts, touch = {}, {}, {}, {}, {}
         noise = torch.zeros_like(value)
         for at in range(node, 0, -1):
             y = pending.pop(at, None)
@@ -236,6 +258,22 @@ class Relaxation:
                     if charge:
                         size = size + 2 * (betas[at].abs() * self.widest[at]).flatten(1).sum(1)
                 y = rho
+            elif isinstance(op, Smooth):
+                activation[at], upper[at] = y, _nonpositive(y)
+                slope[at], shifts[at], touch[at] = self.curves[at].lines(slopes[at], upper[at])
+                rho = y * slope[at]
+                if valued:
+                    value = value + (y * shifts[at]).flatten(1).sum(1)
+                if charge:
+                    terms = y.abs() * (shifts[at].abs() + slope[at].abs() * self.widest[at])
+                    size = size + 4 * terms.flatten(1).sum(1)
+                if betas is not None and at in betas:
+                    rho = rho - betas[at]
+                    if valued:
+                        value = value + self._paid(at, betas[at])
+                    if charge:
+                        size = size + 4 * (betas[at].abs() * self.widest[at]).flatten(1).sum(1)
+                y = rho
             elif isinstance(op, Add):
                 _send(pending, op.inputs[1], y)
             else:
@@ -253,7 +291,12 @@ class Relaxation:
             size = size + noise + 2 * (y.abs().flatten(1) @ self.magnitudes[0].flatten())
             value = value - rounding(self._terms, cost.dtype) * size - self._underflow
             value = torch.where(value.isfinite(), value, -torch.inf)
-        return Trace(value, y, activation, upper, slope, noise)
+        return Trace(value, y, activation, upper, slope, shifts, touch, noise)
+
+    def _paid(self, at: int, beta: Tensor) -> Tensor:
+        """What multipliers of the bounds of a smooth activation add to the value: ``(batch,)``."""
+        low, high = self.bounds[at]
+        return torch.minimum(beta * low, beta * high).flatten(1).sum(1)
 
     @cached_property
     def _terms(self) -> int:
@@ -276,19 +319,6 @@ class Relaxation:
             total = total + magnitude.sum().double()
         return 4 * torch.finfo(self.lower.dtype).tiny * self._terms * (len(self.magnitudes) + total)
 
-    def multiplier(self, relu: int, activation: Tensor, slope: Tensor) -> Tensor:
-        """The multiplier rho of pre-activations whose activations cost ``activation``.
-
-        Parameters
-        ----------
-        relu : int
-            Position of the ReLU.
-        activation, slope : Tensor
-            ``(batch, ...)``: costs of the activations, and slopes of the lower lines.
-        """
-        up = activation.clamp(min=0)
-        return torch.addcmul(up * slope, activation - up, self.lines[relu][0])
-
     def minimiser(self, trace: Trace) -> Tensor:
         """The input that minimises the linear bound: ``(batch, *input_shape)``."""
         return torch.lerp(self.lower, self.upper, _nonpositive(trace.cost))
@@ -303,6 +333,8 @@ class Relaxation:
 
         def relax(at: int, z: Tensor) -> Tensor:
             found[at] = z
+            if at in trace.shift:
+                return torch.addcmul(trace.shift[at], trace.slope[at], z)
             return torch.addcmul(trace.upper[at] * self.lines[at][1], trace.slope[at], z)
 
         found[node] = self._propagate(node, self.minimiser(trace), trace, relax)
@@ -323,10 +355,12 @@ class Relaxation:
         value = (cost * found[node]).flatten(1).sum(1)
         for relu, beta in betas.items():
             value = value - (beta * found[relu]).flatten(1).sum(1)
+            if relu in self.curves:
+                value = value + self._paid(relu, beta)
         return value
 
     def primal(self, node: int, cost: Tensor, x: Tensor, trace: Trace) -> Tensor:
-        """Value of a point of the LP with input ``x``: activations on the side of the triangle that ``trace`` prefers.
+        """Value of a point of the LP with input ``x``: activations on the side of the triangle that ``trace`` prefers, or smooth.
 
         It is feasible, so the value is at least the optimum, if no sign was fixed by a split.
 
@@ -341,6 +375,9 @@ class Relaxation:
         """
 
         def relax(at: int, z: Tensor) -> Tensor:
+            op = self.network.ops[at]
+            if isinstance(op, Smooth):
+                return op.curve.value(z)
             slope, shift = self.lines[at]
             line = torch.addcmul(shift, slope, z)
             return torch.where((trace.activation[at] > 0) & self.open[at], z.clamp(min=0), line)
@@ -353,7 +390,7 @@ class Relaxation:
             op = self.network.ops[at]
             first = results[op.inputs[0]]
             op.ask(self.deadline, first)
-            if isinstance(op, Relu):
+            if isinstance(op, (Relu, Smooth)):
                 results[at] = relax(at, first)
             elif isinstance(op, Add):
                 results[at] = first + results[op.inputs[1]]
@@ -361,6 +398,22 @@ class Relaxation:
                 assert isinstance(op, Affine)
                 results[at] = op(first)
         return results[node]
+
+
+def undecided(network: Network, at: int, low: Tensor, high: Tensor) -> Tensor:
+    """Return where neurons may be split: ReLUs of unknown sign, and smooth activations that are not constant.
+
+    Parameters
+    ----------
+    network : Network
+        The network.
+    at : int
+        Position of the activation, or behind the last operation.
+    low, high : Tensor
+        Bounds of its pre-activations.
+    """
+    smooth = at < len(network.ops) and isinstance(network.ops[at], Smooth)
+    return low < high if smooth else (low < 0) & (high > 0)
 
 
 def picked(t: Tensor, rows: Tensor) -> Tensor:

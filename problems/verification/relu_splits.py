@@ -1,7 +1,8 @@
-"""Branch and bound over the signs of ReLUs: nodes, their bounds, and where to split.
+"""Branch and bound over signs of ReLUs and intervals of smooth activations: nodes, their bounds, and where to split.
 
-A node fixes the signs of some unstable neurons.  Its bound is the dual of the relaxation with these signs, started from the
-slopes and multipliers of its parent; all nodes of a batch are one tensor computation, whatever their depths.
+A node fixes the signs of some unstable neurons, and has cut the intervals of some smooth ones.  Its bound is the dual of the
+relaxation with these, started from the slopes and multipliers of its parent; all nodes of a batch are one tensor computation,
+whatever their depths.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import NonFiniteError
+from blocklp.problems.verification.curve_slopes import MIDDLE
 from blocklp.problems.verification.exact import solve_leaf
+from blocklp.problems.verification.interval_cuts import IntervalCuts
 from blocklp.problems.verification.proving import COARSE, Part, needed, stated, stated_mix
 from blocklp.problems.verification.relaxation import Relaxation, Trace
-from blocklp.problems.verification.slopes import MixedDual, SlopeDual, out_of_time
+from blocklp.problems.verification.slopes import SHARES, MixedDual, SlopeDual, out_of_time
 from blocklp.problems.verification.tightener import BATCH
 from blocklp.search.best_first import Expansion, Node
 from blocklp.search.parameter_ascent import ascend
@@ -30,6 +33,9 @@ ON_DEVICE = 16_000_000
 
 MOST_NODES = 2048
 """Nodes of a batch, which are also worked on one by one."""
+
+PACKED = ("signs", "cuts", "slopes", "betas")
+"""The tensors of a node."""
 
 RAY_FACTORS = tuple(10.0**k for k in range(13))
 """What a ray is multiplied by in a leaf whose signs contradict each other, in units of the multipliers' usual size."""
@@ -44,7 +50,9 @@ class SplitState:
     spec : int
         Which specification it belongs to.
     signs : Tensor
-        ``(unstable,)`` int8: 1 on, -1 off, 0 free.
+        ``(unstable,)`` int8: 1 on, -1 off, 0 free; 1 for smooth activations that were cut.
+    cuts : Tensor
+        ``(2, smooth)`` float64: lower and upper bounds of the pre-activations of smooth ones.
     slopes, betas : Tensor
         ``(unstable,)`` float32: multipliers of the dual.
     candidates : tuple of int
@@ -55,6 +63,7 @@ class SplitState:
 
     spec: int
     signs: Tensor
+    cuts: Tensor
     slopes: Tensor
     betas: Tensor
     candidates: tuple[int, ...]
@@ -63,7 +72,7 @@ class SplitState:
     @property
     def bytes(self) -> int:
         """Size."""
-        return sum(t.numel() * t.element_size() for t in (self.signs, self.slopes, self.betas))
+        return sum(t.numel() * t.element_size() for t in (self.signs, self.cuts, self.slopes, self.betas))
 
 
 class ReluSplits:
@@ -75,7 +84,7 @@ class ReluSplits:
     Parameters
     ----------
     relaxation : Relaxation
-        Float64, a batch of 1, with valid bounds of all ReLUs; every method raises a ``TimeLimitError`` at its deadline.
+        Float64, a batch of 1, with valid bounds of all activations; every method raises a ``TimeLimitError`` at its deadline.
     rows : Tensor
         ``(rows, outputs)`` float64.
     right : Tensor
@@ -105,11 +114,12 @@ class ReluSplits:
         self.fast = self.exact.to(torch.float32)
         self.node = len(self.exact.network.ops) - 1
         before = self.exact.network.ancestors(self.node)
-        self.relus = [r for r in relaxation.network.relus if r in before]
+        self.relus = [r for r in relaxation.network.activations if r in before]
         device, none = rows.device, torch.zeros((), dtype=torch.int8, device=rows.device)
         fixed = {r: (signs or {}).get(r, none).expand(relaxation.open[r].shape).flatten() for r in self.relus}
         self.free = {r: (relaxation.open[r].flatten() | (fixed[r] != 0)).nonzero()[:, 0] for r in self.relus}
         self.fixed = torch.cat([fixed[r][self.free[r]] for r in self.relus]).to(torch.int8)
+        self.cuts = IntervalCuts(relaxation, self.free)
         self.steps, self.inspect, self.deadline = steps, inspect, relaxation.deadline
         self.margin = 1e-5 * (1 + float(right.abs().max()))  # what float32 must be above zero by
         self.mixes, self.owned = (torch.eye(len(rows), dtype=kind, device=device) for kind in (torch.float64, torch.bool))
@@ -143,10 +153,11 @@ class ReluSplits:
             mixed = MixedDual(SlopeDual(self.fast, self.node, rows[best], self.relus, {}), self.owned)
             found = ascend(mixed, found, steps, late=late).parameters
         self.mixes = found.pop().double() if self.part is None else stated_mix(found.pop())
-        packed = torch.cat([slopes.flatten(1)[:, self.free[r]] for r, slopes in zip(self.relus, found, strict=True)], 1)
+        packed = self._packed(dual.named(found)[0])
         signs = self.fixed.to(packed.device).repeat(len(packed), 1)
         parts = [None] * len(packed) if self.part is None else self.part.by_clause(clauses)
-        return self._bounded(list(range(len(packed))), signs, packed, torch.zeros_like(packed), [0] * len(packed), parts)
+        cuts = self.cuts.root.repeat(len(packed), 1, 1)
+        return self._bounded(list(range(len(packed))), signs, cuts, packed, torch.zeros_like(packed), [0] * len(packed), parts)
 
     def halves(self, nodes: Sequence[Node]) -> list[tuple[dict[int, Tensor], Part | None]]:
         """Split the region of these root nodes of one clause at the neuron that costs their bounds most.
@@ -157,12 +168,12 @@ class ReluSplits:
         """
         states = [n.state for n in nodes]
         specs = torch.tensor([s.spec for s in states], device=self.mixes.device)
-        signs, slopes, betas = (torch.stack([getattr(s, name) for s in states]) for name in ("signs", "slopes", "betas"))
-        dual, start = self._dual(self.exact, specs, signs, slopes, betas)
+        packed = [torch.stack([getattr(s, name) for s in states]) for name in PACKED]
+        dual, start = self._dual(self.exact, specs, *packed)
         named = dual.named(start)
         scores = self._scores(dual, dual.relaxation.backward(self.node, dual.cost, *named), named[0])
         early = sum(len(self.free[r]) for r in self.relus[: len(self.relus) // 2])
-        scores = scores.masked_fill(signs != 0, 0.0).sum(0)
+        scores = scores.masked_fill(packed[0] != 0, 0.0).sum(0)
         if bool((scores[:early] > 0).any()):
             scores[early:] = 0
         if float(scores.max()) <= 0:
@@ -204,23 +215,24 @@ class ReluSplits:
         if not nodes:
             return Expansion(children, unresolved=unresolved)
         states = [n.state for n in nodes]
-        chosen = self._choose(states)
-        specs = [s.spec for s in states] * 2
-        signs, slopes, betas = (torch.stack([getattr(s, name) for s in states]).repeat(2, 1) for name in ("signs", "slopes", "betas"))
-        for half, sign in zip(signs.tensor_split(2), (1, -1), strict=True):
-            half.scatter_(1, chosen[:, None], sign)
+        chosen, specs = self._choose(states), [s.spec for s in states] * 2
+        signs, cuts, slopes, betas = packed = [torch.cat([torch.stack([getattr(s, name) for s in states])] * 2) for name in PACKED]
+        for side, sign in enumerate((1, -1)):
+            self.cuts.split([p.tensor_split(2)[side] for p in packed], chosen, sign)
         parts: list[Part | None] = [None] * len(specs)
         if self.part is not None:
             pairs = [s.part.split(*self._place(int(c))) for s, c in zip(states, chosen.flatten(), strict=True) if s.part is not None]
             parts = [pair[side] for side in (0, 1) for pair in pairs]
-        children += self._bounded(specs, signs, slopes, betas, [n.depth + 1 for n in nodes] * 2, parts)
+        children += self._bounded(specs, signs, cuts, slopes, betas, [n.depth + 1 for n in nodes] * 2, parts)
         return Expansion(children, unresolved=unresolved)
 
     def _leaf(self, node: Node) -> Node:
         """Bound a node without a free neuron by multipliers of the LP that the network is there; try its minimiser."""
+        if self.cuts.curves:
+            return node  # without an activation to split that would gain anything, or could be
         state, device = node.state, self.mixes.device
         specs = torch.tensor([state.spec], device=device)
-        dual, start = self._dual(self.exact, specs, state.signs[None], state.slopes[None], state.betas[None])
+        dual, start = self._dual(self.exact, specs, *(getattr(state, name)[None] for name in PACKED))
         on = {r: low[0] >= 0 for r, (low, _) in dual.relaxation.bounds.items()}
         lower, upper, owned = self.exact.lower[0], self.exact.upper[0], self.owned[state.spec]
         try:
@@ -267,23 +279,27 @@ class ReluSplits:
             return candidates[:, 0]
         count = len(states)
         specs = self._there([s.spec for s in states for _ in range(2 * most)])
-        signs, slopes, betas = (
-            torch.stack([getattr(s, name) for s in states]).repeat_interleave(2 * most, 0) for name in ("signs", "slopes", "betas")
-        )
+        packed = [torch.stack([getattr(s, name) for s in states]).repeat_interleave(2 * most, 0) for name in PACKED]
         for half, sign in enumerate((1, -1)):
-            signs[half::2].scatter_(1, candidates.view(-1, 1), sign)
+            self.cuts.split([p[half::2] for p in packed], candidates.flatten(), sign)
         values = []
         for part in torch.split(torch.arange(len(specs), device=specs.device), 2 * self.batch):
-            dual, start = self._dual(self.fast, specs[part], signs[part], slopes[part], betas[part])
+            dual, start = self._dual(self.fast, specs[part], *(p[part] for p in packed))
             slopes_, betas_ = dual.named(start)
             trace = dual.relaxation.backward(self.node, dual.cost, slopes_, betas_)
             values.append(trace.value.nan_to_num(-torch.inf))
         both = torch.cat(values).view(count, most, 2).clamp(max=0)
         return candidates.gather(1, both.mean(2).argmax(1, keepdim=True))[:, 0]
 
-    def _dual(self, whole: Relaxation, specs: Tensor, signs: Tensor, slopes: Tensor, betas: Tensor) -> tuple[SlopeDual, list[Tensor]]:
+    def _packed(self, tensors: Mapping[int, Tensor]) -> Tensor:
+        """Entries of free neurons, one after the other: ``(batch, *shape)`` by position to ``(batch, neurons)``."""
+        return torch.cat([tensors[r].flatten(1)[:, self.free[r]] for r in self.relus], 1)
+
+    def _dual(
+        self, whole: Relaxation, specs: Tensor, signs: Tensor, cuts: Tensor, slopes: Tensor, betas: Tensor
+    ) -> tuple[SlopeDual, list[Tensor]]:
         """The dual of some nodes and their multipliers as its parameters."""
-        bounds, split, start_slopes, start_betas, first = {}, {}, [], [], 0
+        bounds, split, start_slopes, start_betas, first, first_cut = {}, {}, [], [], 0, 0
         dtype = whole.lower.dtype
         for r in self.relus:
             free = self.free[r]
@@ -291,12 +307,18 @@ class ReluSplits:
             first += len(free)
             sign = signs[:, part]
             low, high = (b.flatten(1).repeat(len(signs), 1) for b in whole.bounds[r])
-            low[:, free] = low[:, free].masked_fill(sign > 0, 0.0)
-            high[:, free] = high[:, free].masked_fill(sign < 0, 0.0)
             shape = (len(signs), *whole.bounds[r][0].shape[1:])
+            if r not in self.cuts.curves:
+                low[:, free] = low[:, free].masked_fill(sign > 0, 0.0)
+                high[:, free] = high[:, free].masked_fill(sign < 0, 0.0)
+                slope = (low >= 0).to(dtype)
+                slope[:, free] = torch.where(sign == 0, slopes[:, part].to(dtype), (sign > 0).to(dtype))
+            else:
+                low[:, free], high[:, free] = cuts[:, :, first_cut : first_cut + len(free)].to(dtype).unbind(1)
+                first_cut += len(free)
+                slope = torch.full_like(low, MIDDLE * SHARES)
+                slope[:, free] = slopes[:, part].to(dtype) * SHARES
             bounds[r] = (low.view(shape), high.view(shape))
-            slope = (low >= 0).to(dtype).flatten(1)
-            slope[:, free] = torch.where(sign == 0, slopes[:, part].to(dtype), (sign > 0).to(dtype))
             start_slopes.append(slope.view(shape))
             beta, dense = torch.zeros_like(low), torch.zeros_like(low)
             beta[:, free] = betas[:, part].to(dtype).masked_fill(sign == 0, 0.0)
@@ -312,15 +334,22 @@ class ReluSplits:
         return torch.tensor(numbers, dtype=torch.int64).to(self.mixes.device, non_blocking=True)
 
     def _bounded(
-        self, owners: list[int], signs: Tensor, slopes: Tensor, betas: Tensor, depths: list[int], parts: Sequence[Part | None]
+        self,
+        owners: list[int],
+        signs: Tensor,
+        cuts: Tensor,
+        slopes: Tensor,
+        betas: Tensor,
+        depths: list[int],
+        parts: Sequence[Part | None],
     ) -> list[Node]:
         """Bound nodes, pick candidates for their next split, and look at what their minimisers do in the network."""
         specs = self._there(owners)
-        dual, start = self._dual(self.fast, specs, signs, slopes, betas)
+        dual, start = self._dual(self.fast, specs, signs, cuts, slopes, betas)
         reached = ascend(dual, start, self.steps, lambda value: value > self.margin, out_of_time(self.deadline))
-        pack = [torch.cat([p.flatten(1)[:, self.free[r]] for r, p in zip(self.relus, part, strict=True)], 1)
-                for part in (reached.parameters[: len(self.relus)], reached.parameters[len(self.relus) :])]  # fmt: skip
-        precise, exact_start = self._dual(self.exact, specs, signs, pack[0] if self.part is None else stated(pack[0]), pack[1])
+        found, betas_ = dual.named(reached.parameters)[0], dict(zip(self.relus, reached.parameters[len(self.relus) :], strict=True))
+        pack = [self._packed(found), self._packed(betas_)]
+        precise, exact_start = self._dual(self.exact, specs, signs, cuts, pack[0] if self.part is None else stated(pack[0]), pack[1])
         slopes_, betas_ = precise.named(exact_start)
         precise.relaxation.__dict__["magnitudes"] = self.exact.magnitudes  # those of the root are larger
         trace = precise.relaxation.backward(self.node, precise.cost, slopes_, betas_, charge=True, coarse=self.coarse)
@@ -332,7 +361,7 @@ class ReluSplits:
             rows = self._there(open_)
             self.inspect(torch.where(trace.cost > 0, self.exact.lower, self.exact.upper)[rows])
             scores = self._scores(precise, trace, slopes_)[rows]
-            scores = scores.masked_fill(signs[rows] != 0, -1.0)
+            scores = scores.masked_fill(self.cuts.done(signs[rows], cuts[rows]), -1.0)
             top = scores.topk(min(CANDIDATES, self.total), 1)
             # All that the host has to know of them at once; neurons are few enough for floating-point numbers.
             best, score = torch.stack([top.indices.double(), top.values.double()]).tolist()
@@ -346,16 +375,23 @@ class ReluSplits:
                     mine = ({r: t[k] for r, t in some.items()} for some in (matter, betas_))
                     part.close(self.mixes[spec][self.owned[spec]], *mine)
             else:
-                state = SplitState(spec, signs[k].clone(), pack[0][k].clone(), pack[1][k].clone(), candidates[k], part)
+                state = SplitState(
+                    spec, signs[k].clone(), cuts[k].clone(), pack[0][k].clone(), pack[1][k].clone(), candidates[k], part
+                )
                 nodes.append(Node(bound, depth, state, state.bytes))
         return nodes
 
     def _scores(self, dual: SlopeDual, trace: Trace, slopes: dict[int, Tensor]) -> Tensor:
-        """How far the relaxation of a neuron is from the ReLU at the minimiser, and how much its upper line costs."""
+        """How far the relaxation of a neuron is from the function at the minimiser, and how much a ReLU's upper line costs."""
         found = dual.relaxation.forward(self.node, trace)
         parts = []
         for r in self.relus:
             z, mu = found[r], trace.activation[r]
+            if (curve := self.cuts.curves.get(r)) is not None:
+                z = torch.maximum(torch.minimum(z, dual.relaxation.bounds[r][1]), dual.relaxation.bounds[r][0])
+                off = mu * (curve.value(z) - torch.addcmul(trace.shift[r], trace.slope[r], z))
+                parts.append(off.clamp(min=0).flatten(1)[:, self.free[r]])
+                continue
             shift = dual.relaxation.lines[r][1]
             exact = z.clamp(min=0)
             above = (mu * (exact - slopes[r] * z)).clamp(min=0)

@@ -362,7 +362,7 @@ class _ImageBatch:
         images, rivals = (self.margins[self.left] <= 0).nonzero().unbind(1)
         images = self.left[images]
         last = len(self.network.ops) - 1
-        relus = [r for r in self.network.relus if r in self.network.ancestors(last)]
+        relus = [r for r in self.network.activations if r in self.network.ancestors(last)]
         most = max(1, CHUNK // sum(math.prod(op.shape) for op in self.network.ops))
         for image, rival in zip(torch.split(images, most), torch.split(rivals, most), strict=True):
             exact = self.relaxation.select(place[image])

@@ -15,10 +15,10 @@ from blocklp.errors import NonFiniteError, TimeLimitError
 from blocklp.methods import Admm, Prox, ProxBC, ProxFW
 from blocklp.problems.verification.exact import exact_bounds
 from blocklp.problems.verification.network import Network
-from blocklp.problems.verification.operations import Add, Affine, Input, Relu, float_error
+from blocklp.problems.verification.operations import Add, Affine, Input, Relu, Smooth, activated, float_error
 from blocklp.problems.verification.planet import Planet
 from blocklp.problems.verification.proving import Part, needed, stated
-from blocklp.problems.verification.relaxation import Pair, Relaxation, picked
+from blocklp.problems.verification.relaxation import Pair, Relaxation, picked, undecided
 from blocklp.problems.verification.slopes import SlopeDual, out_of_time
 from blocklp.problems.verification.windows import uncut, window_sizes, windowed
 from blocklp.rounding import rounding
@@ -120,12 +120,12 @@ def intervals(
         low, high = found[op.inputs[0]]
         if deadline is not None:
             op.ask(deadline, low)
-        if isinstance(op, Relu):
+        if isinstance(op, (Relu, Smooth)):
             if at in bounds:
                 high = torch.minimum(high, bounds[at][1])
                 # Around a window neurons are fixed to zero, whatever their pre-activation would be.
                 low = torch.maximum(low, bounds[at][0]).minimum(high)
-            found.append((low.clamp(min=0), high.clamp(min=0)))
+            found.append(activated(op, low, high))
         elif isinstance(op, Add):
             other = found[op.inputs[1]]
             size = torch.maximum(low.abs(), high.abs()) + torch.maximum(other[0].abs(), other[1].abs())
@@ -170,7 +170,7 @@ class Tightener:
     method, solver : str
         See :func:`network_bounds`.
     known : mapping
-        Bounds of ReLUs that hold already.
+        Bounds of activations that hold already.
     part : Part, optional
         Where the multipliers of all bounds are written down, of "slopes" and one box.
     """
@@ -197,11 +197,12 @@ class Tightener:
     def run(self, progress: Callable[[LayerBounds], None] | None = None) -> None:
         """Bound all layers and the output; ``empty`` becomes true if the signs contradict each other."""
         ops = self.network.ops
-        for relu in (*self.network.relus, *((len(ops),) if self.output else ())):
+        for relu in (*self.network.activations, *((len(ops),) if self.output else ())):
             began = time.perf_counter()
             node = ops[relu].inputs[0] if relu < len(ops) else relu - 1
-            if relu == len(ops) and isinstance(ops[-1], Relu):
-                low, high = (b.clamp(min=0) for b in self.bounds[relu - 1])
+            last = ops[-1]
+            if relu == len(ops) and isinstance(last, (Relu, Smooth)):
+                low, high = activated(last, *self.bounds[relu - 1])
                 gap = None
             else:
                 low, high = intervals(self.network, self.lower, self.upper, self.bounds, node, self._intervals)[node]
@@ -229,12 +230,14 @@ class Tightener:
         return Relaxation(self.network, self.lower, self.upper, dict(self.bounds), self.deadline)
 
     def _tighten(self, relu: int, node: int, low: Tensor, high: Tensor, everything: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-        relus = [r for r in self.network.relus if r in self.network.ancestors(node)[:-1]]
+        relus = [r for r in self.network.activations if r in self.network.ancestors(node)[:-1]]
         flat_low, flat_high = low.flatten(1).clone(), high.flatten(1).clone()
         gap = flat_low.new_zeros(2, *flat_low.shape) if self.gap else None
-        wanted = torch.ones_like(flat_low, dtype=torch.bool) if everything else (flat_low < 0) & (flat_high > 0)
+        wanted = torch.ones_like(flat_low, dtype=torch.bool) if everything else undecided(self.network, relu, flat_low, flat_high)
         boxes, neurons = wanted.nonzero().unbind(1)
-        if len(neurons) and relus and self.method != "interval":  # without a ReLU before them intervals are exact
+        # Without an activation before them intervals are exact; of activations themselves they are as good as LPs.
+        direct = isinstance(self.network.ops[node], (Relu, Smooth))
+        if len(neurons) and relus and self.method != "interval" and not direct:
             # In the engine's model a neuron has a value, so that one outside the image cannot be zero whatever its value.
             sizes = None if self.method in ENGINE else window_sizes(self.network, node)
             shapes = [op.shape for op in self.network.ops[:node]]
@@ -293,7 +296,8 @@ class Tightener:
         else:
             scaled = {r: sign.float() for r, sign in signs.items()}
             dual = SlopeDual(exact.to(torch.float32), node, cost.float(), relus, scaled, averaged=self.gap)
-            done = None if everything or self.gap else (lambda value: value > 0)
+            whole = everything or self.gap or isinstance(self.network.ops[relu], Smooth)
+            done = None if whole else (lambda value: value > 0)
             reached = ascend(dual, dual.start(), 1 if plain else self.steps, done, out_of_time(self.deadline))
             slopes, betas = dual.named([p.double() for p in reached.parameters])
         if self.part is not None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import ModelError
-from blocklp.problems.verification import convolutions, piecewise, sparse_maps
+from blocklp.problems.verification import convolutions, piecewise, smooth, sparse_maps
 from blocklp.problems.verification.convolutions import Resizing
 from blocklp.problems.verification.lowering import Lowering, Value
 
@@ -42,7 +42,7 @@ def _from(lowering: Lowering, name: str, a: Any, b: Any) -> Value:
 
 def _product(lowering: Lowering, name: str, a: Any, b: Any) -> Value:
     if isinstance(a, Value) and isinstance(b, Value):
-        raise UnsupportedError("a product of two results")
+        return smooth.product(lowering, a, b, name)
     value, factor = (a, b) if isinstance(a, Value) else (b, a)
     return lowering.scale(value, constant_of(factor), 0.0, name)
 
@@ -111,9 +111,42 @@ def _to(lowering: Lowering, name: str, a: Value, *kinds: Any, **more: Any) -> Va
     return a
 
 
+def _curve(curve: str) -> Callable[..., Value]:
+    def smoothed(lowering: Lowering, name: str, a: Value, inplace: bool = False) -> Value:
+        return lowering.smooth(a, curve, name)
+
+    return smoothed
+
+
+def _gelu(lowering: Lowering, name: str, a: Value, approximate: str = "none") -> Value:
+    return smooth.gelu(lowering, a, approximate, name)
+
+
+def _softplus(lowering: Lowering, name: str, a: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
+    if threshold < 20:
+        raise UnsupportedError(f"a softplus that is cut off at {threshold}, below 20,")
+    return smooth.sharpened(lowering, a, "softplus", beta, name)
+
+
+def _log_sigmoid(lowering: Lowering, name: str, a: Value) -> Value:
+    return smooth.sharpened(lowering, a, "softplus", -1.0, name)
+
+
+def _mish(lowering: Lowering, name: str, a: Value, inplace: bool = False) -> Value:
+    return smooth.mish(lowering, a, name)
+
+
+def _hard_swish(lowering: Lowering, name: str, a: Value, inplace: bool = False) -> Value:
+    return smooth.hard_swish(lowering, a, name)
+
+
+def _power(lowering: Lowering, name: str, a: Value, exponent: float = 2.0) -> Value:
+    return smooth.power(lowering, a, exponent, name)
+
+
 def _matmul(lowering: Lowering, name: str, a: Any, b: Any) -> Value:
     if isinstance(a, Value) and isinstance(b, Value):
-        raise UnsupportedError("a product of two results")
+        raise UnsupportedError("a product of matrices of results")
     value, weight = (a, constant_of(b)) if isinstance(a, Value) else (b, constant_of(a))
     return sparse_maps.matmul(lowering, value, weight, isinstance(b, Value), name)
 
@@ -320,6 +353,16 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "prelu": _prelu,
     "hardsigmoid": _hardsigmoid,
     **dict.fromkeys(("abs", "absolute"), _absolute),
+    **dict.fromkeys(("sigmoid", "sigmoid_"), _curve("sigmoid")),
+    **dict.fromkeys(("tanh", "tanh_"), _curve("tanh")),
+    "erf": _curve("erf"),
+    "silu": _curve("silu"),
+    "gelu": _gelu,
+    "softplus": _softplus,
+    **dict.fromkeys(("logsigmoid", "log_sigmoid"), _log_sigmoid),
+    "mish": _mish,
+    "hardswish": _hard_swish,
+    **dict.fromkeys(("pow", "square"), _power),
     "softmax": _softmax(logarithm=False),
     "log_softmax": _softmax(logarithm=True),
     "interpolate": _interpolate,

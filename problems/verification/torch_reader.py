@@ -22,14 +22,15 @@ from blocklp.problems.verification.torch_functions import FUNCTIONS, MOVES, Unsu
 
 
 def from_torch(module: nn.Module, input_shape: Sequence[int]) -> Network:
-    """Read a ReLU network from a module, and compare it with the module in float64 at random points.
+    """Read a network from a module, and compare it with the module in float64 at random points.
 
     Parameters
     ----------
     module : Module
         In evaluation mode.  Its ``forward`` takes one batch ``(1, *input_shape)`` and may use linear layers, convolutions and
         their transposes, batch normalisation, pools, padding, interpolation, piecewise-linear activations (ReLU, LeakyReLU,
-        PReLU, ReLU6, Hardtanh, Hardsigmoid, clamp, abs, max, min), functions that move elements (cat, slices, split, expand,
+        PReLU, ReLU6, Hardtanh, Hardsigmoid, clamp, abs, max, min), smooth ones (sigmoid, tanh, erf, softplus, log-sigmoid, SiLU,
+        GELU, Mish, Hardswish), products and small powers of results, functions that move elements (cat, slices, split, expand,
         flip, ...), sums and means, constants that shift or scale, and a softmax as its last layer.
     input_shape : sequence of int
         Shape of one sample.
@@ -42,7 +43,7 @@ def from_torch(module: nn.Module, input_shape: Sequence[int]) -> Network:
     Raises
     ------
     ModelError
-        The module holds a layer that is no composition of affine maps and ReLUs, is in training mode, branches on its
+        The module holds a layer that is no composition of operations of networks, is in training mode, branches on its
         input, or differs from what was read.
     """
     name = type(module).__name__
@@ -123,7 +124,7 @@ class _Interpreter:
                 self.logits = node.all_input_nodes[0].name
             return found
         except UnsupportedError as error:
-            raise ModelError(f"{where}: {error} is not supported; use affine and piecewise-linear layers (see from_torch)") from error
+            raise ModelError(f"{where}: {error} is not supported; use one of the layers that from_torch names") from error
         except ModelError as error:
             raise ModelError(f"{where}: {error}") from error
         except (TypeError, ValueError, IndexError, RuntimeError) as error:
@@ -255,12 +256,20 @@ def _word(target: Any) -> str:
 
 # Layers that are functions, and the attributes that these take in order.
 BY_FUNCTION: dict[type[nn.Module], tuple[str, tuple[str, ...]]] = {
+    nn.GELU: ("gelu", ("approximate",)),
     nn.Hardsigmoid: ("hardsigmoid", ()),
+    nn.Hardswish: ("hardswish", ()),
     nn.Hardtanh: ("hardtanh", ("min_val", "max_val")),  # ReLU6 among them
     nn.LeakyReLU: ("leaky_relu", ("negative_slope",)),
+    nn.LogSigmoid: ("logsigmoid", ()),
     nn.LogSoftmax: ("log_softmax", ("dim",)),
+    nn.Mish: ("mish", ()),
     nn.PReLU: ("prelu", ("weight",)),
+    nn.SiLU: ("silu", ()),
+    nn.Sigmoid: ("sigmoid", ()),
     nn.Softmax: ("softmax", ("dim",)),
+    nn.Softplus: ("softplus", ("beta", "threshold")),
+    nn.Tanh: ("tanh", ()),
     nn.Upsample: ("interpolate", ("size", "scale_factor", "mode", "align_corners", "recompute_scale_factor")),
 }
 

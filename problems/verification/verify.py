@@ -21,7 +21,7 @@ from blocklp.errors import FormatError, ModelError, OptionError, ShapeError, Tim
 from blocklp.problems.verification.attack import confirm, find_counterexample, float32_box
 from blocklp.problems.verification.input_splits import InputSplits
 from blocklp.problems.verification.network import Network
-from blocklp.problems.verification.operations import Conv
+from blocklp.problems.verification.operations import Conv, Smooth
 from blocklp.problems.verification.proof import check_proof
 from blocklp.problems.verification.properties import Clause, Property
 from blocklp.problems.verification.proving import Part, Proof
@@ -183,7 +183,8 @@ def verify(
     Raises
     ------
     OptionError
-        If the timeout is not a positive number; or if a proof is asked for of a verdict in float32, or with ``known``.
+        If the timeout is not a positive number; or if a proof is asked for of a verdict in float32, with ``known``, or about a
+        network with smooth activations.
     ShapeError
         If network and property do not fit.
     ModelError
@@ -202,6 +203,8 @@ def verify(
     if network.head is not None:
         # The rows hold at the outputs where they hold at the results before the softmax: these are bounded and attacked.
         network.head.check(prop)
+    if proof and len(network.activations) > len(network.relus):
+        raise OptionError("proofs are of piecewise-linear networks; this one has smooth activations: ask for none")
     if proof and (network.unit or known is not None):
         raise OptionError(
             "a proof speaks of real arithmetic, and has all bounds that it needs: ask for one without known=, and not of the network "
@@ -277,8 +280,8 @@ class _Verification:
         for number, clause in enumerate(self.prop.clauses):
             groups.setdefault((clause.lower.tobytes(), clause.upper.tobytes()), []).append(number)
         parts = [group[at : at + MOST_CLAUSES] for group in groups.values() for at in range(0, len(group), MOST_CLAUSES)]
-        # Without ReLUs a box is decided by one linear bound; there is nothing else to split either.
-        few = self.network.inputs <= self.settings.few_inputs or not self.network.relus
+        # Without activations a box is decided by one linear bound; there is nothing else to split either.
+        few = self.network.inputs <= self.settings.few_inputs or not self.network.activations
         if not few:
             for group in parts:
                 proven.update(self._quick(group) if self.known is None else self._early(group, self.known))
@@ -292,7 +295,7 @@ class _Verification:
             open_ = [n for n in group if n not in proven]
             if not open_:
                 continue
-            status = self._split_inputs(open_) if few else self._split_relus(open_)
+            status = self._split_inputs(open_) if few else self._split_activations(open_)
             if status is Status.INTERRUPTED:
                 return "unknown", "Interrupted."
             if status is Status.TIME_LIMIT:
@@ -389,7 +392,7 @@ class _Verification:
         self.bound = min([self.bound, *(n.bound for n in nodes if n.bound > 0)])
         return _Root(splits, [n for n in nodes if n.bound <= 0], group)
 
-    def _split_relus(self, group: list[int]) -> Status:
+    def _split_activations(self, group: list[int]) -> Status:
         """Branch and bound over signs, at two levels.
 
         Nodes of a search inherit the bounds of all layers from their region.  In deep dense networks, where computing these anew is
@@ -397,7 +400,7 @@ class _Verification:
         (measured on mnist-net_256x4: tens of regions do what 100,000 nodes did not).  In convolutional networks it costs more
         than it gives, and a region is searched to the end.
         """
-        dense = len(self.network.relus) > 2 and not any(isinstance(op, Conv) for op in self.network.ops)
+        dense = len(self.network.relus) > 2 and not any(isinstance(op, (Conv, Smooth)) for op in self.network.ops)
         part = self._part()
         if self.proof is not None and part is not None:
             self.proof.add(group, part)

@@ -3,8 +3,8 @@
 ``LEGACY`` modules go through ``torch.onnx.export(dynamo=False)`` when a test runs.  ``dynamo_exports.txt`` holds graphs that the
 exporter of torch 2.13 with ``dynamo=True`` wrote, without their weights.  ``GRAPHS`` are made by hand: images with channels last
 between transpositions, as converters of TensorFlow and Keras write them, operators of old sets with attributes that became
-arguments later, constants that are computed, quantised weights, and a few rare operators.  ``REFUSED`` are networks that are not
-piecewise linear.
+arguments later, constants that are computed, quantised weights, and a few rare operators.  ``REFUSED`` are networks of
+operators that are not known.
 """
 
 from __future__ import annotations
@@ -447,10 +447,14 @@ GRAPHS: dict[str, tuple[int, str]] = {
 
 # Operator set, graph, and what the refusal names: operator, node and a way out.
 REFUSED: dict[str, tuple[int, str, str]] = {
-    "sigmoid": (13, "g (float[1,4] x) => (float[] y) { y = Sigmoid (x) }", r"Sigmoid \(node y\).*use one of these"),
-    "tangent": (13, "g (float[1,4] x) => (float[] y) { h = Tanh (x) y = Relu (h) }", r"Tanh \(node h\).*use one of these"),
-    "gelu": (20, "g (float[1,4] x) => (float[] y) { y = Gelu (x) }", r"Gelu \(node y\).*use one of these"),
-    "swish": (14, "g (float[1,4] x) => (float[] y) { h = HardSigmoid (x) y = Mul (x, h) }", r"Mul \(node y\).*not piecewise linear"),
+    "exponential": (13, "g (float[1,4] x) => (float[] y) { y = Exp (x) }", r"Exp \(node y\).*use one of these"),
+    "exponential below zero": (
+        13,
+        "g (float[1,4] x) => (float[] y) { h = Elu (x) y = Relu (h) }",
+        r"Elu \(node h\).*use one of these",
+    ),
+    "sine": (20, "g (float[1,4] x) => (float[] y) { y = Sin (x) }", r"Sin \(node y\).*use one of these"),
+    "quotient": (14, "g (float[1,4] x) => (float[] y) { h = HardSigmoid (x) y = Div (x, h) }", r"Div \(node y\).*quotients"),
     "sign": (13, "g (float[1,4] x) => (float[] y) { y = Sign (x) }", r"Sign \(node y\).*cut it off"),
     "normalised layer": (
         17,
