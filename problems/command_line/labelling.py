@@ -18,12 +18,12 @@ from blocklp.errors import OptionError
 from blocklp.options import known_device
 from blocklp.problems.command_line.process import EXIT_INTERRUPTED, EXIT_STOPPED, interruptible
 from blocklp.problems.command_line.report import ExactRow, RelaxationRow, compare, exact_json, show, show_exact, to_json
-from blocklp.problems.exact import ExactResult
+from blocklp.problems.discrete.exact import ExactResult
+from blocklp.problems.discrete.together import share
 from blocklp.problems.mis import MisSolution
 from blocklp.problems.mrf import MrfSolution
 from blocklp.problems.plot import blank_figure, plot_convergence
 from blocklp.problems.qpbo import QpboSolution
-from blocklp.problems.together import share
 from blocklp.progress import Progress, SearchProgress
 from blocklp.search.tightening import Round
 

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import blocklp as bl
-from blocklp.problems.exact import ExactResult
+from blocklp.problems.discrete.exact import ExactResult
 from blocklp.problems.mis.relaxation import MisSolution
 from blocklp.problems.mrf.solve import MrfSolution
 from blocklp.problems.printing import json_number, print_table, table_width

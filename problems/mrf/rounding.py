@@ -7,11 +7,11 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.deadline import Deadline
+from blocklp.problems.discrete.tightening import Labelled
 from blocklp.problems.mrf.heuristics import descend, moved_by_flow
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.relaxation import MrfRelaxation
 from blocklp.problems.qpbo.heuristics import round_fractional
-from blocklp.problems.tightening import Labelled
 
 DESCENT = 0.5
 """Share of the time left for descents, at most; moves by flow have the rest."""

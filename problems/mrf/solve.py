@@ -13,13 +13,13 @@ from torch import Tensor
 import blocklp as bl
 from blocklp.engine.records import relative_gap
 from blocklp.errors import OptionError
+from blocklp.problems.discrete.tightening import Labelled, Told, tighten_in_turn
+from blocklp.problems.discrete.together import before, lenient, share, solve_together, stop
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.relaxation import Decomposition, MrfRelaxation, relax
 from blocklp.problems.mrf.rounding import incumbent, rounded
 from blocklp.problems.mrf.tightening import tightened_local_polytope
 from blocklp.problems.qpbo.tightening import tightened_roof_duality
-from blocklp.problems.tightening import Labelled, Told, tighten_in_turn
-from blocklp.problems.together import before, lenient, share, solve_together, stop
 from blocklp.search.best_first import relative_gap as labelling_gap
 from blocklp.search.tightening import Budget, Round, Tightened
 

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import NonFiniteError, OptionError, ShapeError
-from blocklp.problems.exact import affordable_loops
+from blocklp.problems.discrete.exact import affordable_loops
 from blocklp.problems.qpbo.arrays import IntArray
 from blocklp.problems.qpbo.instance import Qubo
 

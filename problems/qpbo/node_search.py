@@ -17,8 +17,8 @@ from torch import Tensor
 import blocklp as bl
 from blocklp.campaigns import InProcess
 from blocklp.errors import ShapeError
-from blocklp.problems.exact import ExactRun
-from blocklp.problems.integers import Grid
+from blocklp.problems.discrete.exact import ExactRun
+from blocklp.problems.discrete.integers import Grid
 from blocklp.problems.qpbo.heuristics import round_fractional
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.presolve import LabelArray

@@ -13,9 +13,11 @@ import torch
 import blocklp as bl
 from blocklp.errors import ModelError
 from blocklp.kernels import compiled
-from blocklp.problems import tightened_search
-from blocklp.problems.exact import ExactRun, ExactSettings
-from blocklp.problems.integers import LARGEST, Grid, Unit
+from blocklp.problems.discrete import tightened_search
+from blocklp.problems.discrete.exact import ExactRun, ExactSettings
+from blocklp.problems.discrete.integers import LARGEST, Grid, Unit
+from blocklp.problems.discrete.tightened_search import Branching, search_tightened
+from blocklp.problems.discrete.tightening import Labelled
 from blocklp.problems.mis import WeightedGraph, solve_mis_exactly
 from blocklp.problems.mis import exact as mis_module
 from blocklp.problems.mis.reductions import ReducedGraph
@@ -24,8 +26,6 @@ from blocklp.problems.qpbo import Qubo, convex_search, roof_duality_model, solve
 from blocklp.problems.qpbo import exact as qpbo_module
 from blocklp.problems.qpbo.convexify import Spins
 from blocklp.problems.qpbo.tightening import tightening_of
-from blocklp.problems.tightened_search import Branching, search_tightened
-from blocklp.problems.tightening import Labelled
 
 pytest.importorskip("numba")
 
@@ -193,16 +193,9 @@ def test_integers_stand_for_the_values(kind):
 
 def test_a_grid_rounds_to_its_multiples():
     grid = Grid.of(np.array([6.0, -9.0, 0.0]), 0.0)
-    assert (grid.spacing, grid.step, grid.raised(-4.5), grid.raised(3.0), grid.lowered(-4.5), grid.lowered(3.0)) == (
-        3,
-        3,
-        -3,
-        3,
-        -6,
-        3,
-    )
+    assert (grid.spacing, grid.step, grid.raised(-4.5), grid.raised(3.0), grid.raised(-6.0)) == (3, 3, -3, 3, -6)
     for nothing in (-math.inf, math.inf):
-        assert grid.raised(nothing) == grid.lowered(nothing) == nothing
+        assert grid.raised(nothing) == nothing
     loose = Grid.of(np.array([2.0**40, 1.0]), 1e-9)
     assert loose.step == loose.tolerance == math.floor((2**40 + 1) * 1e-9)
 
@@ -235,7 +228,7 @@ def interrupt(monkeypatch, owner, name, after):
 @pytest.mark.parametrize(
     "owner, name",
     [
-        *((qpbo_module, name) for name in ("presolve", "_descended", "cheapest_order", "tabu_search", "solve_qpbo", "fold")),
+        *((qpbo_module, name) for name in ("presolve", "one_flip_descent", "cheapest_order", "tabu_search", "solve_qpbo", "fold")),
         *((qpbo_module, name) for name in ("minimise_by_elimination", "search_convex")),
         *((convex_search, name) for name in ("convexified", "branch_and_bound_over")),
         (Spins, "of"),
@@ -287,7 +280,10 @@ def crowded(seed):
 @pytest.mark.parametrize(
     "owner, name",
     [
-        *((mis_module, name) for name in ("_greedy", "_kernel", "local_search", "_narrow", "solve_qpbo_exactly", "branch_and_bound")),
+        *(
+            (mis_module, name)
+            for name in ("swap_descent", "_kernel", "local_search", "_orders", "solve_qpbo_exactly", "branch_and_bound")
+        ),
         (mis_module, "_graph"),
         *((ReducedGraph, name) for name in ("reduce", "fix_by_flow", "lift", "drop")),
     ],

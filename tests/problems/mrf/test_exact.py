@@ -10,11 +10,11 @@ import pytest
 pytest.importorskip("numba", reason="tightened searches bound nodes in compiled loops")
 
 import blocklp as bl
-from blocklp.problems import tightened_search
-from blocklp.problems.exact import ExactSettings
+from blocklp.problems.discrete import tightened_search
+from blocklp.problems.discrete.elimination import cheapest_order, eliminate
+from blocklp.problems.discrete.exact import ExactSettings
 from blocklp.problems.mrf import Mrf, read_mrf, solve_mrf_exactly
 from blocklp.problems.mrf import exact as mrf_exact
-from blocklp.problems.mrf.elimination import cheapest_order, minimise_by_elimination
 from blocklp.problems.mrf.reductions import reduced
 from blocklp.status import Status
 
@@ -77,8 +77,8 @@ def test_reductions_keep_the_minimum(seed):
     left = reduced(mrf) if seed % 5 else reduced(mrf, OVER)
     labels, total = [], left.constant
     for part in left.parts:
-        every = np.array(list(itertools.product(*map(range, part.mrf.counts))))
-        values = part.mrf.energy(every)
+        every = np.array(list(itertools.product(*map(range, part.counts))))
+        values = part.energy(every)
         labels.append(every[values.argmin()])
         total += values.min()
     assert total == minimum(mrf)
@@ -96,12 +96,15 @@ def test_labels_that_are_equal_everywhere_are_not_both_dropped():
 def test_elimination(seed):
     rng = np.random.default_rng(seed)
     mrf = random_energy(rng, n=8, hard=[0, 0.2][seed % 2], whole=True)
-    order = cheapest_order(mrf, math.inf)
-    assert sorted(order.variables) == list(range(8))
-    found = minimise_by_elimination(mrf, order, bl.Deadline())
-    assert float(mrf.energy(found)) == minimum(mrf)
-    assert minimise_by_elimination(mrf, order, OVER) is None
-    assert cheapest_order(mrf, 1.0).work == cheapest_order(mrf, math.inf, OVER).work == math.inf
+    counts, edges = mrf.counts.tolist(), mrf.edges
+    for rule in ("table", "band", "fill"):
+        order = cheapest_order(counts, edges, rules=[rule])
+        assert sorted(order.variables) == list(range(8))
+        found = eliminate(counts, mrf.factors, order, bl.Deadline())
+        assert float(mrf.energy(found)) == minimum(mrf)
+        assert eliminate(counts, mrf.factors, order, OVER) is None
+        assert cheapest_order(counts, edges, 1.0, rules=[rule]).work == math.inf
+        assert cheapest_order(counts, edges, deadline=OVER, rules=[rule]).work == math.inf
 
 
 @pytest.mark.parametrize("hard", [0.0, 0.1])

@@ -20,9 +20,9 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.language.expression import View
-from blocklp.problems.exact import ExactRun
-from blocklp.problems.integers import Grid
-from blocklp.problems.tightening import Labelled, Problem, tightened
+from blocklp.problems.discrete.exact import ExactRun
+from blocklp.problems.discrete.integers import Grid
+from blocklp.problems.discrete.tightening import Labelled, Problem, tightened
 from blocklp.search.best_first import Expansion, Node, SearchEvent, branch_and_bound
 from blocklp.search.tightening import Budget, Round
 from blocklp.status import Status
