@@ -1,4 +1,4 @@
-"""The commands of verification: ``blocklp verify``, ``supports``, ``bounds`` and ``robust``.
+"""The commands of verification: ``blocklp verify``, ``check-proof``, ``supports`` and ``bounds``.
 
 Whatever these commands need is imported when they run: their options must not cost the other commands time.
 """
@@ -22,9 +22,8 @@ from rich.text import Text
 
 from blocklp.deadline import Deadline
 from blocklp.errors import BlocklpError, FormatError, OptionError
-from blocklp.problems.command_line.options import Device, Ray, Workers, executor
+from blocklp.problems.command_line.options import Device, OneJson, Quiet, Ray, Silent, Workers, executor
 from blocklp.problems.command_line.process import EXIT_ERROR, EXIT_INTERRUPTED, interruptible, leaving, until
-from blocklp.problems.command_line.robust import robust_command
 from blocklp.problems.files import MAX_BYTES
 
 if TYPE_CHECKING:
@@ -45,11 +44,10 @@ class RadiusSpace(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the commands, and the options ``--name`` and ``--version``."""
-    app.command("verify")(verify_command)
-    app.command("check-proof")(check_proof_command)
-    app.command("supports")(supports_command)
-    app.command("bounds")(bounds_command)
-    app.command("robust")(robust_command)
+    app.command("verify")(_verify_command)
+    app.command("check-proof")(_check_proof_command)
+    app.command("supports")(_supports_command)
+    app.command("bounds")(_bounds_command)
     app.callback()(global_options)
 
 
@@ -74,14 +72,14 @@ def global_options(
     """Take the options before a command."""
 
 
-def verify_command(
+def _verify_command(
     ctx: typer.Context,
     query: Annotated[Path | None, typer.Argument(metavar="[QUERY.vnnlib]", help="What a counterexample would be.")] = None,
     network: Annotated[list[str] | None, typer.Option("--network", metavar="[N=]MODEL.onnx", help="The network.")] = None,
     timeout: Annotated[float, typer.Option(help="Seconds for everything, reading and start-up too.")] = math.inf,
     attack: Annotated[bool, typer.Option("--attack/--no-attack", help="Search for counterexamples; without, never sat.")] = True,
     real_semantics: Annotated[bool, typer.Option("--real-semantics", help="Read a query of floats as one of real numbers.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")] = False,
+    as_json: OneJson = False,
     assignments: Annotated[
         Path | None, typer.Option("--serialise-assignments", metavar="DIR", help="Write a counterexample as DIR/NAME.pb instead.")
     ] = None,
@@ -101,7 +99,7 @@ def verify_command(
         int | None, typer.Option(min=1, max=4096, help="Threads, of each of the workers; by default what torch takes.")
     ] = None,
     device: Device = "cpu",
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress and no notes on standard error.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Decide whether a network has a counterexample to a property (VNN-LIB 1 and 2).
 
@@ -279,12 +277,12 @@ def _run_instances(
     return EXIT_WRONG if total.wrong else EXIT_ERROR if total.errors else 0
 
 
-def check_proof_command(
+def _check_proof_command(
     query: Annotated[Path, typer.Argument(metavar="QUERY.vnnlib", help="What a counterexample would be.")],
     proof: Annotated[Path, typer.Argument(metavar="PROOF", help="What `blocklp verify --proof` has written.")],
     network: Annotated[list[str] | None, typer.Option("--network", metavar="[N=]MODEL.onnx", help="The network.")] = None,
     max_bytes: MaxBytes = MAX_BYTES,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    as_json: OneJson = False,
 ) -> None:
     """Check a proof about a network in integer arithmetic, by code that shares nothing with the search but the readers of the files.
 
@@ -379,7 +377,7 @@ def _capability_option(name: str) -> Any:
     return typer.Option(f"--{name.replace('_', '-')}", help=f"{CAPABILITIES[name].capitalize()}.")
 
 
-def supports_command(
+def _supports_command(
     onnx_operators: Annotated[bool, _capability_option("onnx_operators")] = False,
     onnx_element_types: Annotated[bool, _capability_option("onnx_element_types")] = False,
     onnx_opset_versions: Annotated[bool, _capability_option("onnx_opset_versions")] = False,
@@ -408,7 +406,7 @@ def supports_command(
     typer.echo("\n".join(lines))
 
 
-def bounds_command(
+def _bounds_command(
     ctx: typer.Context,
     model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The network.")],
     image: Annotated[Path, typer.Option(metavar="FILE", help="A .npy array, a picture, or a .csv row (class, then pixels).")],
@@ -428,7 +426,7 @@ def bounds_command(
     max_bytes: MaxBytes = MAX_BYTES,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all bounds, instead of the table.")] = False,
     plot: Annotated[Path | None, typer.Option(metavar="OUT.png", help="Write a picture of the bounds (needs matplotlib).")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
+    quiet: Silent = False,
 ) -> None:
     """Bound every neuron of a network over the valid pixels in a box around an image."""
     from blocklp.options import known_device
