@@ -20,7 +20,7 @@ from blocklp.status import Status
 LabelArray = NDArray[Any]
 
 
-class Problem(Protocol):
+class HasVariables(Protocol):
     """A problem with a number of variables."""
 
     @property
@@ -28,7 +28,7 @@ class Problem(Protocol):
         """That number."""
 
 
-P = TypeVar("P", bound=Problem)
+P = TypeVar("P", bound=HasVariables)
 
 
 @dataclass
@@ -41,12 +41,15 @@ class Bracket:
         The best labels so far.
     bound : float
         No labels have a smaller value.
+    run : ExactRun
+        Limits; gets the status.
     """
 
     labels: LabelArray
     bound: float
+    run: ExactRun
 
-    def eliminated(self, labels: LabelArray | None, value: Callable[[LabelArray], Any], run: ExactRun) -> None:
+    def eliminated(self, labels: LabelArray | None, value: Callable[[LabelArray], Any]) -> None:
         """Take what elimination found: a minimiser, or nothing for lack of time.
 
         Parameters
@@ -55,16 +58,14 @@ class Bracket:
             The minimiser.
         value : callable
             Gives its value.
-        run : ExactRun
-            Gets the status.
         """
         if labels is None:
-            run.status = Status.TIME_LIMIT
+            self.run.status = Status.TIME_LIMIT
             return
-        run.nodes += 1
+        self.run.nodes += 1
         self.labels, self.bound = labels, float(value(labels))
 
-    def searched(self, labels: LabelArray, value: float, result: SearchResult, grid: Grid, run: ExactRun) -> None:
+    def searched(self, labels: LabelArray, value: float, result: SearchResult, grid: Grid) -> None:
         """Take what a branch and bound found: what it pruned is better by less than a step, so by nothing, or what does not matter.
 
         Parameters
@@ -77,14 +78,12 @@ class Bracket:
             How the search ended, and the bound that it proved.
         grid : Grid
             What values can be.
-        run : ExactRun
-            Gets the status.
         """
         self.labels = labels
         if result.proven:
             self.bound = max(self.bound, grid.raised(value - grid.tolerance))
         else:
-            run.status = result.status
+            self.run.status = result.status
             self.bound = min(value, grid.raised(max(self.bound, result.bound - grid.tolerance)))
 
 
@@ -103,8 +102,8 @@ class Kind(Protocol[P]):
     def reduce(self, problem: P, run: ExactRun) -> Reduced[P]:
         """Return what reductions leave of a problem."""
 
-    def search(self, part: P, found: Bracket, run: ExactRun) -> None:
-        """Improve labels and bound of a connected problem until they meet; if they do not, ``run.status`` says why."""
+    def search(self, part: P, found: Bracket) -> None:
+        """Improve labels and bound of a connected problem until they meet; if they do not, the status of the run says why."""
 
 
 def minimised(kind: Kind[P], problem: P, run: ExactRun) -> Bracket:
@@ -114,19 +113,18 @@ def minimised(kind: Kind[P], problem: P, run: ExactRun) -> Bracket:
     ----------
     kind : Kind
         What the problem is.
-    problem : Problem
+    problem : HasVariables
         The problem.
     run : ExactRun
         Limits; gets the status.
     """
     if not run.deadline.affords(kind.seconds(problem)):
         run.status = Status.TIME_LIMIT
-        return Bracket(kind.begin(problem, run.deadline), kind.least(problem))
+        return Bracket(kind.begin(problem, run.deadline), kind.least(problem), run)
     reduced = kind.reduce(problem, run)
     found = [_component(kind, part, run) for part in reduced.parts]
-    return Bracket(
-        reduced.lift([own.labels for own in found]), max(reduced.constant + sum(own.bound for own in found), reduced.least)
-    )
+    bound = max(reduced.constant + sum(own.bound for own in found), reduced.least)
+    return Bracket(reduced.lift([own.labels for own in found]), bound, run)
 
 
 def proved(kind: Kind[P], problem: P, run: ExactRun) -> Bracket:
@@ -141,15 +139,15 @@ def proved(kind: Kind[P], problem: P, run: ExactRun) -> Bracket:
         return minimised(kind, problem, run)
     except KeyboardInterrupt:
         run.status = Status.INTERRUPTED
-        return Bracket(kind.begin(problem, run.deadline), kind.least(problem))
+        return Bracket(kind.begin(problem, run.deadline), kind.least(problem), run)
 
 
 def _component(kind: Kind[P], part: P, run: ExactRun) -> Bracket:
-    found = Bracket(np.zeros(part.n, dtype=np.int64), kind.least(part))
+    found = Bracket(np.zeros(part.n, dtype=np.int64), kind.least(part), run)
     try:
         found.labels = kind.begin(part, run.deadline)
         if not run.over():
-            kind.search(part, found, run)
+            kind.search(part, found)
     except TimeLimitError:
         run.status = Status.TIME_LIMIT
     except KeyboardInterrupt:

@@ -16,14 +16,14 @@ from blocklp.problems.qpbo.arrays import IntArray
 P = TypeVar("P")
 
 
-class Table(Protocol):
+class LabelTable(Protocol):
     """A table of labels in row-major order."""
 
     def __getitem__(self, position: int, /) -> Any:
         """Return the label in a place."""
 
 
-Rule = tuple[int, Sequence[int], Table]
+Rule = tuple[int, Sequence[int], LabelTable]
 """A variable that was minimised out, the others that its best label depends on, and the table of that."""
 
 

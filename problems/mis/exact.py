@@ -165,8 +165,9 @@ class Graphs:
 
         return Reduced(-kernel.won, tuple(graph for graph, _ in parts), lift, least)
 
-    def search(self, part: WeightedGraph, found: Bracket, run: ExactRun) -> None:
+    def search(self, part: WeightedGraph, found: Bracket) -> None:
         """Improve by local search; then minimise as a quadratic function, or branch."""
+        run = found.run
         kernels = search_loops("blocklp.problems.mis.search_kernels", run)
         if kernels is not None:
             # A fifth of the time left at most.
@@ -188,7 +189,7 @@ class Graphs:
             [search.root()], search.expand, batch=1, tol=0.999 * self.grid.step, time_limit=run.deadline, callback=run.callback
         )
         run.nodes += search.nodes
-        found.searched(search.best, -search.weight, result, self.grid, run)
+        found.searched(search.best, -search.weight, result, self.grid)
 
 
 class _Branching:

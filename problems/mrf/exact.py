@@ -146,12 +146,13 @@ class Energies:
         """Drop labels, minimise out variables of at most two neighbours, and split."""
         return reduced(problem, run.deadline, run.settings.reduced_table)
 
-    def search(self, part: Mrf, found: Bracket, run: ExactRun) -> None:
+    def search(self, part: Mrf, found: Bracket) -> None:
         """Eliminate where tables are small; else minimise as a quadratic function, or branch by labels."""
+        run = found.run
         order = cheapest_order(part.counts.tolist(), part.edges, run.settings.energy_tables, run.deadline, ("table",))
         if order.work <= run.settings.energy_tables and run.deadline.affords(4 * PER_ENTRY * order.work):
             labels = eliminate(part.counts.tolist(), part.factors, order, run.deadline)
-            found.eliminated(labels, part.energy, run)
+            found.eliminated(labels, part.energy)
             return
         finite = [table[np.isfinite(table)] for _, table in part.factors]
         total = sum(float(np.abs(values).max(initial=0.0)) for values in finite)
@@ -160,9 +161,10 @@ class Energies:
             function = minimised(Functions(self.near / AS_FUNCTION), qubo, run)
             found.labels, found.bound = function.labels.astype(np.int64), max(found.bound, function.bound)
         else:
-            self._searched(part, Grid.of(np.concatenate(finite), self.near, total), found, run)
+            self._searched(part, Grid.of(np.concatenate(finite), self.near, total), found)
 
-    def _searched(self, mrf: Mrf, grid: Grid, found: Bracket, run: ExactRun) -> None:
+    def _searched(self, mrf: Mrf, grid: Grid, found: Bracket) -> None:
+        run = found.run
         best = incumbent(mrf, run.deadline.within(max(FIRST * run.deadline.left(), 1e-9)))
         found.labels = best.labels.numpy()
         if run.over():

@@ -148,13 +148,14 @@ class Functions:
         """Return connected functions all of whose variables have three neighbours or more."""
         return presolve(problem, run.deadline)
 
-    def search(self, part: Qubo, found: Bracket, run: ExactRun) -> None:
+    def search(self, part: Qubo, found: Bracket) -> None:
         """Eliminate where tables are small; else fix persistent labels and start again, or search."""
+        run = found.run
         grid = Grid.of(np.concatenate([part.linear, part.quadratic]), self.near)
         affordable = max(run.settings.tables, run.settings.tables_at_once)
         order = cheapest_order([2] * part.n, part.edges, affordable, run.deadline)
         if order.work <= run.settings.tables_at_once:
-            found.eliminated(minimise_by_elimination(part, order, run.deadline), part.energy, run)
+            found.eliminated(minimise_by_elimination(part, order, run.deadline), part.energy)
             return
         found.labels = _incumbent(part, found.labels, run.deadline.within(max(0.2 * run.deadline.left(), 1e-9)))
         if run.over():
@@ -172,15 +173,15 @@ class Functions:
         elif self.branching is not None and not run.over():
             found.labels, found.bound = search_nodes(part, found.labels, grid, run, self.branching)
         elif order.work <= run.settings.tables and run.deadline.affords(4 * PER_ENTRY * order.work):
-            found.eliminated(minimise_by_elimination(part, order, run.deadline), part.energy, run)
+            found.eliminated(minimise_by_elimination(part, order, run.deadline), part.energy)
         elif run.over():
             return
         elif part.n <= LARGEST and len(part.edges) > run.settings.dense * part.n and search_loops(KERNELS, run) is not None:
             result, spins = search_convex(Spins.of(part), grid.step, (2 * found.labels - 1).astype(np.int8), run)
             labels = ((spins + 1) // 2).astype(np.int8)
-            found.searched(labels, float(part.energy(labels)), result, grid, run)
+            found.searched(labels, float(part.energy(labels)), result, grid)
         else:
-            self._tightened(part, grid, found, run)
+            self._tightened(part, grid, found)
 
     def folded(self, problem: Qubo, fixings: LabelArray, run: ExactRun) -> tuple[LabelArray, float]:
         """Return labels with some fixings, and a bound on all that have them.
@@ -202,7 +203,8 @@ class Functions:
             below += rest.bound
         return whole, below
 
-    def _tightened(self, part: Qubo, grid: Grid, found: Bracket, run: ExactRun) -> None:
+    def _tightened(self, part: Qubo, grid: Grid, found: Bracket) -> None:
+        run = found.run
         model = roof_duality_model(part)
 
         def labelled(labels: LabelArray) -> Labelled:
