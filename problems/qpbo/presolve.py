@@ -8,6 +8,8 @@ functions).  *Persistency.*  Labels that :func:`~blocklp.problems.qpbo.persisten
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -96,9 +98,10 @@ def minimise_by_elimination(qubo: Qubo, order: EliminationOrder, deadline: Deadl
     deadline : Deadline
         Asked before every table.
     """
-    factors = [((i,), np.array([0.0, c])) for i, c in enumerate(qubo.linear.tolist())]
-    pairs = zip(qubo.edges.tolist(), qubo.quadratic.tolist(), strict=True)
-    return eliminate([2] * qubo.n, [*factors, *((ends, np.array([[0.0, 0.0], [0.0, p]])) for ends, p in pairs)], order, deadline)
+    alone, pairs = np.zeros((qubo.n, 2)), np.zeros((len(qubo.edges), 2, 2))
+    alone[:, 1], pairs[:, 1, 1] = qubo.linear, qubo.quadratic
+    scopes = chain(zip(range(qubo.n)), qubo.edges.tolist())
+    return eliminate([2] * qubo.n, zip(scopes, chain(alone, pairs), strict=True), order, deadline)
 
 
 def _parts(
