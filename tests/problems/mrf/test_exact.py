@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from blocklp.problems.mrf import Mrf, read_mrf, solve_mrf_exactly
 from blocklp.problems.mrf import exact as mrf_exact
 from blocklp.problems.mrf.reductions import reduced
 from blocklp.status import Status
+
+from ..interrupts import interrupt_anywhere
 
 OVER = bl.Deadline(1.0, began=-10.0)
 
@@ -121,20 +124,6 @@ def test_a_deadline_leaves_a_bracket(hard):
         assert found.proven or found.status is Status.TIME_LIMIT
 
 
-def interrupted_after(given, calls):
-    """A function that Ctrl-C is pressed in, once, after so many calls; and a list that says whether it was."""
-    left, pressed = [calls], []
-
-    def stop(*arguments, **options):
-        left[0] -= 1
-        if left[0] == -1:
-            pressed.append(True)
-            raise KeyboardInterrupt
-        return given(*arguments, **options)
-
-    return stop, pressed
-
-
 @pytest.mark.parametrize(
     ("place", "name"),
     [
@@ -149,14 +138,11 @@ def test_an_interrupt_anywhere_leaves_a_bracket(place, name, monkeypatch):
     rng = np.random.default_rng(2)
     mrf = Mrf(np.full(6, 3), [(e, rng.normal(size=(3, 3))) for e in itertools.combinations(range(6), 2)])
     best = minimum(mrf)
-    for after in (0, 2):
-        with monkeypatch.context() as patch:
-            stop, pressed = interrupted_after(getattr(place, name), after)
-            patch.setattr(place, name, stop)
-            found = solve_mrf_exactly(mrf, settings=settings)
-        assert bool(pressed) == (found.status is Status.INTERRUPTED) == (not found.proven)
+
+    def check(found):
         assert found.bound <= best <= found.energy + 1e-9
-        assert pressed or after
+
+    interrupt_anywhere(monkeypatch, place, name, (0, 2), partial(solve_mrf_exactly, mrf, settings=settings), check)
 
 
 def test_that_no_labelling_is_feasible_is_proved_by_search(monkeypatch):

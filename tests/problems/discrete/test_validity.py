@@ -5,6 +5,7 @@ import math
 import time
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -26,6 +27,8 @@ from blocklp.problems.qpbo import Qubo, convex_search, roof_duality_model, solve
 from blocklp.problems.qpbo import exact as qpbo_module
 from blocklp.problems.qpbo.convexify import Spins
 from blocklp.problems.qpbo.tightening import tightening_of
+
+from ..interrupts import interrupt_anywhere
 
 pytest.importorskip("numba")
 
@@ -209,22 +212,6 @@ def frustrated(seed):
     return Qubo.from_terms(linear, pairs, rng.integers(-5, 10, len(pairs)))
 
 
-def interrupt(monkeypatch, owner, name, after):
-    """Press Ctrl-C, once, in the call of a function that comes after so many; return a list that says whether it was."""
-    given, left, pressed = getattr(owner, name), after, []
-
-    def interrupted(*args, **options):
-        nonlocal left
-        left -= 1
-        if left == -1:
-            pressed.append(True)
-            raise KeyboardInterrupt
-        return given(*args, **options)
-
-    monkeypatch.setattr(owner, name, staticmethod(interrupted) if isinstance(vars(owner)[name], classmethod) else interrupted)
-    return pressed
-
-
 @pytest.mark.parametrize(
     "owner, name",
     [
@@ -237,13 +224,8 @@ def interrupt(monkeypatch, owner, name, after):
 def test_an_interrupt_anywhere_leaves_a_bracket_of_the_minimum(owner, name, all_labellings, monkeypatch):
     qubo, every = frustrated(0), all_labellings(12)
     settings = ExactSettings() if name == "minimise_by_elimination" else search_only(tightened=False)
-    for after in range(3):
-        with monkeypatch.context() as patch:
-            pressed = interrupt(patch, owner, name, after)
-            found = solve_qpbo_exactly(qubo, settings=settings)
-        check_minimum(qubo, found, every)
-        assert bool(pressed) == (found.status is bl.Status.INTERRUPTED) == (not found.proven)
-        assert pressed or after
+    solve = partial(solve_qpbo_exactly, qubo, settings=settings)
+    interrupt_anywhere(monkeypatch, owner, name, range(3), solve, lambda found: check_minimum(qubo, found, every))
 
 
 @pytest.mark.parametrize(
@@ -260,13 +242,8 @@ def test_an_interrupt_anywhere_in_a_tightened_search_leaves_a_bracket(owner, nam
     settings = search_only(tightened=True)
     # The best labellings at once would leave nothing to offer.
     monkeypatch.setattr(qpbo_module, "_incumbent", lambda part, labels, deadline: np.zeros(part.n, dtype=np.int8))
-    for after in (0, 1, 5):
-        with monkeypatch.context() as patch:
-            pressed = interrupt(patch, owner, name, after)
-            found = solve_qpbo_exactly(qubo, settings=settings)
-        check_minimum(qubo, found, every)
-        assert bool(pressed) == (found.status is bl.Status.INTERRUPTED) == (not found.proven)
-        assert pressed or after
+    solve = partial(solve_qpbo_exactly, qubo, settings=settings)
+    interrupt_anywhere(monkeypatch, owner, name, (0, 1, 5), solve, lambda found: check_minimum(qubo, found, every))
 
 
 def crowded(seed):
@@ -291,13 +268,8 @@ def crowded(seed):
 def test_an_interrupt_anywhere_leaves_a_bracket_of_the_heaviest_set(owner, name, all_labellings, monkeypatch):
     graph, every = crowded(0), all_labellings(14)
     settings = ExactSettings() if name == "solve_qpbo_exactly" else BRANCHED
-    for after in (0, 1, 5):
-        with monkeypatch.context() as patch:
-            pressed = interrupt(patch, owner, name, after)
-            found = solve_mis_exactly(graph, settings=settings)
-        check_heaviest(graph, found, every)
-        assert bool(pressed) == (found.status is bl.Status.INTERRUPTED) == (not found.proven)
-        assert pressed or after
+    solve = partial(solve_mis_exactly, graph, settings=settings)
+    interrupt_anywhere(monkeypatch, owner, name, (0, 1, 5), solve, lambda found: check_heaviest(graph, found, every))
 
 
 def clock(monkeypatch):
