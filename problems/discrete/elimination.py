@@ -149,6 +149,42 @@ def _by_bandwidth(n: int, edges: IntArray) -> Callable[[int], float]:
     return place.tolist().__getitem__
 
 
+def aligned(scope: Sequence[int], table: FloatArray) -> tuple[Sequence[int], FloatArray]:
+    """Return the variables of a table in ascending order, and the table with its axes in that order.
+
+    Parameters
+    ----------
+    scope : sequence of int
+        The variable of each axis.
+    table : numpy.ndarray
+        The table.
+    """
+    axes = sorted(range(len(scope)), key=scope.__getitem__)
+    return [scope[k] for k in axes], table.transpose(axes)
+
+
+def added(
+    variables: Sequence[int], sizes: Sequence[int], shape: Sequence[int], tables: list[tuple[Sequence[int], FloatArray]]
+) -> FloatArray:
+    """Add up tables of some variables each.
+
+    Parameters
+    ----------
+    variables : sequence of int
+        Variables of the sum, ascending.
+    sizes, shape : sequence of int
+        Numbers of labels of all variables there are, and of those of the sum.
+    tables : list of (sequence of int, ndarray)
+        Tables, :func:`aligned`; they are sorted.
+    """
+    total = np.zeros(shape)
+    tables.sort(key=lambda entry: -entry[1].size)
+    for mine, table in tables:
+        # Some axes are only to be inserted.
+        total += table if len(mine) == len(shape) else table.reshape([sizes[j] if j in mine else 1 for j in variables])
+    return total
+
+
 def eliminate(
     counts: Sequence[int], factors: Iterable[tuple[Sequence[int], FloatArray]], order: EliminationOrder, deadline: Deadline
 ) -> IntArray | None:
@@ -179,8 +215,7 @@ def eliminate(
     for scope, table in factors:
         mine: Sequence[int] = [place[j] for j in scope]
         if len(mine) > 2 or mine[0] > mine[-1]:
-            axes = sorted(range(len(mine)), key=mine.__getitem__)
-            mine, table = [mine[k] for k in axes], table.transpose(axes)
+            mine, table = aligned(mine, table)
         buckets[mine[0]].append((mine, table))
     rules: list[Rule] = []
     for i, own in enumerate(buckets):
@@ -188,11 +223,7 @@ def eliminate(
         shape, others = [sizes[j] for j in variables], variables[1:]
         if not deadline.affords(PER_ENTRY * math.prod(shape) * (len(own) + 2)):
             return None
-        total = np.zeros(shape)
-        own.sort(key=lambda entry: -entry[1].size)
-        for mine, table in own:
-            # Some axes are only to be inserted.
-            total += table if len(mine) == len(shape) else table.reshape([sizes[j] if j in mine else 1 for j in variables])
+        total = added(variables, sizes, shape, own)
         own.clear()
         if sizes[i] == 2:
             first, second = total

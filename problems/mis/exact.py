@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from blocklp.certify.exact_arithmetic import rounded_down
 from blocklp.deadline import Deadline
 from blocklp.errors import TimeLimitError
+from blocklp.problems.discrete.adjacency import Adjacency
 from blocklp.problems.discrete.elimination import EliminationOrder, cheapest_order, neighbour_sets
 from blocklp.problems.discrete.exact import DEFAULT, Callback, ExactResult, ExactRun, ExactSettings, in_units, search_loops
 from blocklp.problems.discrete.integers import Grid, Unit, total_of
@@ -112,10 +113,9 @@ def local_search(kernels: Any, graph: WeightedGraph, start: NDArray[np.bool_], r
         Moves of the search.
     """
     inside, best = start.copy(), start.copy()
-    near = np.concatenate([graph.edges, graph.edges[:, ::-1]])
-    near = near[np.argsort(near[:, 0], kind="stable")]
-    first = np.concatenate([[0], np.cumsum(np.bincount(near[:, 0], minlength=graph.n))]).astype(np.int64)
-    kernels.tabu_swaps(first, np.ascontiguousarray(near[:, 1]), graph.weights, inside, rounds, 4000, best)
+    near = Adjacency.build(graph.n, graph.edges, torch.device("cpu"))
+    first = np.append(near.first.numpy(), 2 * len(graph.edges))
+    kernels.tabu_swaps(first, near.neighbour.numpy(), graph.weights, inside, rounds, 4000, best)
     return best
 
 

@@ -165,7 +165,7 @@ class Energies:
 
     def _searched(self, mrf: Mrf, grid: Grid, found: Bracket) -> None:
         run = found.run
-        best = incumbent(mrf, run.deadline.within(max(FIRST * run.deadline.left(), 1e-9)))
+        best = incumbent(mrf, run.deadline.within(FIRST * run.deadline.left()))
         found.labels = best.labels.numpy()
         if run.over():
             return

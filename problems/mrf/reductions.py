@@ -16,6 +16,7 @@ import itertools
 import numpy as np
 
 from blocklp.deadline import Deadline
+from blocklp.problems.discrete.elimination import added, aligned
 from blocklp.problems.discrete.exact import DEFAULT
 from blocklp.problems.discrete.reduced import Elimination, Reduced, Rule, components
 from blocklp.problems.mrf.instance import Mrf
@@ -123,13 +124,10 @@ class _Reducer:
                 table = np.take(self._remove(scope), 0, axis=scope.index(i))
                 self._add(tuple(j for j in scope if j != i), table)
         scopes = (i, *others)
-        shape = tuple(len(self.alone[j]) for j in scopes)
-        total = np.zeros(shape) + self.alone[i].reshape(-1, *(1 for _ in others))
-        for scope in tuple(self.near[i]):
-            table = self._remove(scope)
-            place = [scopes.index(j) for j in scope]
-            table = table.transpose(np.argsort(place))
-            total = total + table.reshape([shape[k] if k in place else 1 for k in range(len(scopes))])
+        place = {j: k for k, j in enumerate(scopes)}
+        tables = [aligned([place[j] for j in scope], self._remove(scope)) for scope in tuple(self.near[i])]
+        shape = [len(self.alone[j]) for j in scopes]
+        total = added(range(len(scopes)), shape, shape, [((0,), self.alone[i]), *tables])
         best = self.labels[i][total.argmin(0)]
         known = np.zeros([self.mrf.counts[j] for j in others], dtype=np.int64)
         known[np.ix_(*(self.labels[j] for j in others))] = best

@@ -85,7 +85,7 @@ def improved(mrf: Mrf, starts: Tensor, deadline: Deadline) -> Labelled:
     deadline : Deadline
         For descent and moves.
     """
-    reached = descend(mrf, starts, time_limit=deadline.within(max(DESCENT * deadline.left(), 1e-9)))
+    reached = descend(mrf, starts, time_limit=deadline.within(DESCENT * deadline.left()))
     ranked = reached.labels[reached.energy.argsort(stable=True)]
     labels = ranked[0]
     if mrf.order <= 2:

@@ -188,7 +188,7 @@ def _tightened(relaxation: MrfRelaxation, budget: Budget, *, time_limit: bl.Dead
         labels = best.labels.long().cpu()
         return found, Labelled(labels, float(mrf.energy(labels.numpy())))
 
-    known = incumbent(mrf, time_limit.within(max(FIRST * time_limit.left(), 1e-9)))
+    known = incumbent(mrf, time_limit.within(FIRST * time_limit.left()))
     if _averages(relaxation, options):
         first = {k: v for k, v in options.items() if k != "told"}
         if budget.rounds:

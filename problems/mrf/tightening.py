@@ -223,7 +223,7 @@ def tightening_of(relaxation: MrfRelaxation, most: int, deadline: bl.Deadline) -
     deadline : Deadline
         For listing cycles, and for every round.
     """
-    candidates = cycles(relaxation.mrf, time_limit=deadline.within(max(LISTING * deadline.left(), 1e-9)))
+    candidates = cycles(relaxation.mrf, time_limit=deadline.within(LISTING * deadline.left()))
     return Problem(
         relaxation.model,
         search=lambda solution: violated_clusters(relaxation, solution, candidates, most, time_limit=deadline),

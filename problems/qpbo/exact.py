@@ -104,7 +104,7 @@ def solve_qpbo_exactly(
     charge, _ = unit.rounding(given, whole)
     integral = Qubo(whole[: qubo.n], qubo.edges, whole[qubo.n :])
     closing = PER_ANSWER * (qubo.n + len(qubo.edges))
-    limit = deadline.within(max(deadline.left() - closing, 1e-9))
+    limit = deadline.within(deadline.left() - closing)
     run = ExactRun(limit, in_units(callback, float(unit.size)), executor=executor, settings=settings)
     result = proved(Functions(unit.near, branching), integral, run)
     bound = rounded_down(Fraction(qubo.offset) + unit.size * int(result.bound) - charge)
@@ -157,7 +157,7 @@ class Functions:
         if order.work <= run.settings.tables_at_once:
             found.eliminated(minimise_by_elimination(part, order, run.deadline), part.energy)
             return
-        found.labels = _incumbent(part, found.labels, run.deadline.within(max(0.2 * run.deadline.left(), 1e-9)))
+        found.labels = _incumbent(part, found.labels, run.deadline.within(0.2 * run.deadline.left()))
         if run.over():
             return
         relaxed = solve_qpbo(part, tol=1e-5, passes=400, time_limit=run.deadline)

@@ -40,27 +40,29 @@ def presolve(qubo: Qubo, deadline: Deadline | None = None) -> Reduced[Qubo]:
         if gone[v] or len(near[v]) > 2:
             continue
         gone[v] = True
+        alone = linear[v]
+        least = min(0.0, alone)
+        offset += least
         pairs = tuple(near[v].items())
         near[v].clear()
-        for other, _ in pairs:
+        for other, p in pairs:
             del near[other][v]
-        waiting += [other for other, _ in pairs]
-        least = min(0.0, linear[v])
-        offset += least
-        alone = [min(0.0, linear[v] + p) - least for _, p in pairs]
-        for (other, _), change in zip(pairs, alone, strict=True):
-            linear[other] += change
-        values = [linear[v], *(linear[v] + p for _, p in reversed(pairs))]
-        if len(pairs) == 2:
+            linear[other] += min(0.0, alone + p) - least
+            waiting.append(other)
+        if not pairs:
+            rules.append((v, (), (alone < 0,)))
+        elif len(pairs) == 1:
+            ((a, p),) = pairs
+            rules.append((v, (a,), (alone < 0, alone + p < 0)))
+        else:
             (a, p), (b, q) = pairs
-            values.append(linear[v] + p + q)
-            together = min(0.0, values[3]) - least - alone[0] - alone[1]
-            joined = near[a].get(b, 0.0) + together
+            both = alone + p + q
+            rules.append((v, (a, b), (alone < 0, alone + q < 0, alone + p < 0, both < 0)))
+            joined = near[a].get(b, 0.0) + (min(0.0, both) - min(0.0, alone + p) - min(0.0, alone + q) + least)
             if joined:
                 near[a][b] = near[b][a] = joined
             elif b in near[a]:
                 del near[a][b], near[b][a]
-        rules.append((v, [other for other, _ in pairs], [value < 0 for value in values]))
     parts, variables = _parts(np.array(linear), near, ~np.array(gone))
     return Reduced(offset, parts, Elimination([2] * qubo.n, rules, variables))
 

@@ -46,7 +46,7 @@ def tightened_roof_duality(
         As there; labels are int8.
     """
     budget, deadline = budget or Budget(), bl.Deadline.of(time_limit)
-    best = incumbent(qubo, deadline.within(max(0.2 * deadline.left(), 1e-9)))
+    best = incumbent(qubo, deadline.within(0.2 * deadline.left()))
     return tightened(tightening_of(model, qubo, budget.blocks, deadline), best, budget, time_limit=deadline, **options)
 
 
