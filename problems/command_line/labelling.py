@@ -33,7 +33,7 @@ def tell_round(round: Round, energy: float) -> None:
 
 
 @dataclass(frozen=True)
-class Instances:
+class SolvableFiles:
     """Instances of a kind, and what can be asked of them.
 
     Attributes
@@ -57,12 +57,12 @@ class Instances:
     search: Callable[..., ExactResult]
 
 
-def answer(asked: Instances, solving: Solving, output: Output, deadline: bl.Deadline) -> None:
+def answer(asked: SolvableFiles, solving: Solving, output: Output, deadline: bl.Deadline) -> None:
     """Solve, or solve exactly, report, and exit with the code of the worst instance.
 
     Parameters
     ----------
-    asked : Instances
+    asked : SolvableFiles
         The instances.
     solving, output : Solving, Output
         The options of the command.
@@ -77,7 +77,7 @@ def answer(asked: Instances, solving: Solving, output: Output, deadline: bl.Dead
     (_exact if solving.exact else _relaxed)(asked, solving, output, deadline)
 
 
-def _relaxed(asked: Instances, solving: Solving, output: Output, deadline: bl.Deadline) -> None:
+def _relaxed(asked: SolvableFiles, solving: Solving, output: Output, deadline: bl.Deadline) -> None:
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     given = solving.checked(deadline)
     figure = None if output.plot is None else blank_figure(output.plot)
@@ -108,7 +108,7 @@ def _relaxed(asked: Instances, solving: Solving, output: Output, deadline: bl.De
         raise typer.Exit(EXIT_STOPPED)
 
 
-def _exact(asked: Instances, solving: Solving, output: Output, deadline: bl.Deadline) -> None:
+def _exact(asked: SolvableFiles, solving: Solving, output: Output, deadline: bl.Deadline) -> None:
     solving.check_exact()
     if output.plot is not None or output.reference is not None:
         raise OptionError("--plot and --reference are about the relaxation; leave them out, or leave --exact out")

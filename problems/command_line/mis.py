@@ -61,7 +61,7 @@ def _mis_command(
 
         return run_files(ctx, _mis_command, files)
     deadline = until(solving.time_limit, ctx.obj)
-    from blocklp.problems.command_line.labelling import Instances, answer
+    from blocklp.problems.command_line.labelling import SolvableFiles, answer
     from blocklp.problems.mis import clique_model, read_graph, solve_mis, solve_mis_exactly
 
     kind: Objective | None = None if format is None else format.value
@@ -72,7 +72,7 @@ def _mis_command(
         for file, graph, given in zip(files, graphs, given_graphs, strict=True)
     ]
     cover: CliqueBlocks = blocks.value
-    asked = Instances(
+    asked = SolvableFiles(
         names,
         "weight",
         solve=lambda **given: solve_mis(graphs, cover, **given),

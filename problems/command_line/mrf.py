@@ -71,7 +71,7 @@ def _mrf_command(
 
         return run_files(ctx, _mrf_command, files)
     deadline = until(solving.time_limit, ctx.obj)
-    from blocklp.problems.command_line.labelling import Instances, answer, tell_round
+    from blocklp.problems.command_line.labelling import SolvableFiles, answer, tell_round
     from blocklp.problems.mrf import read_mrf, relax, solve_mrf, solve_mrf_exactly
     from blocklp.search.tightening import Budget
 
@@ -83,7 +83,7 @@ def _mrf_command(
     chosen: Decomposition = blocks.value
     budget = Budget(rounds=rounds) if rounds else False
     told = None if output.quiet else tell_round
-    asked = Instances(
+    asked = SolvableFiles(
         names,
         "energy",
         solve=lambda **given: solve_mrf(mrfs, chosen, tighten=budget, told=told, **given),

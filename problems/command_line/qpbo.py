@@ -62,7 +62,7 @@ def _qpbo_command(
         raise OptionError("--branching is about searches; give --exact too")
     deadline = until(solving.time_limit, ctx.obj)
     from blocklp.campaigns import InProcess
-    from blocklp.problems.command_line.labelling import Instances, answer, tell_round
+    from blocklp.problems.command_line.labelling import SolvableFiles, answer, tell_round
     from blocklp.problems.qpbo import read_qubo, roof_duality_model, solve_qpbo, solve_qpbo_exactly
 
     kind: Format | None = None if format is None else format.value
@@ -87,7 +87,7 @@ def _qpbo_command(
     with executor(reading.workers, reading.ray) as where:
         # Without workers there are no rounds.
         shared = None if isinstance(where, InProcess) else where
-        asked = Instances(
+        asked = SolvableFiles(
             names,
             "energy",
             solve=lambda **given: solve_qpbo(qubos, tighten, told, **given),
