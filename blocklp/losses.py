@@ -9,7 +9,7 @@ from torch import Tensor
 
 from blocklp.errors import OptionError, ShapeError
 from blocklp.learning.layer import Layer, check_finite
-from blocklp.learning.modes import Perturbed, Prox
+from blocklp.learning.modes import Perturbed, ProximalTerm
 from blocklp.learning.untraced import untraced
 from blocklp.options import of_type, shown
 
@@ -114,7 +114,7 @@ def fenchel_young(
         If tensors do not fit, or hold NaN or infinities.
     """
     of_type(layer, Layer, "layer", "a blocklp.Layer")
-    if not isinstance(layer.mode, Prox | Perturbed):
+    if not isinstance(layer.mode, ProximalTerm | Perturbed):
         need = "Fenchel-Young losses are of mode 'prox' or 'perturbed'"
         raise OptionError(f"the layer has mode {layer.mode}; {need}")
     own, label, rows = _given(layer, predicted, None, index, reduction, solution)
@@ -310,7 +310,7 @@ class _FenchelYoung(torch.autograd.Function):
         structure, map, mode = layer.structure, layer.map, layer.mode
         x, record = mode.forward(structure, predicted, predicted.new_zeros(1, map.size), rows)
         at_label = map.sense.turn(map.products(predicted, label))
-        if isinstance(mode, Prox):
+        if isinstance(mode, ProximalTerm):
             rest = structure.fixed
             whole = map.placed(label)
             square = mode.rho / 2

@@ -234,12 +234,8 @@ class AtMostOne(Choice):
 
         Parameters
         ----------
-        cost, centre : Tensor
-            ``(batch, blocks, size)``.
-        step : Tensor
-            ``(batch, 1, 1)``, positive.
-        shared : Tensor
-            ``(size,)`` float64: 1 for coupled coordinates.
+        cost, centre, step, shared
+            As in :meth:`Simplex.prox`.
 
         Returns
         -------

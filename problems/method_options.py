@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from blocklp.errors import OptionError
+
+
+def check_positive(**options: float) -> None:
+    """Refuse options, given by their names, that are not positive and finite."""
+    for name, value in options.items():
+        if not 0 < value < math.inf:
+            raise OptionError(f"{name} is {value}; it must be positive and finite")
+
+
+def check_counts(**options: int) -> None:
+    """Refuse options, given by their names, that are below 1."""
+    for name, value in options.items():
+        if not value >= 1:
+            raise OptionError(f"{name} is {value}; give at least 1")
 
 
 def check_options(methods: Mapping[str, Callable[..., Any]], method: str, options: Iterable[str]) -> None:

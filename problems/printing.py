@@ -11,6 +11,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from blocklp.status import Status
+
 WIDE = Console(width=10_000)
 
 
@@ -30,9 +32,16 @@ def print_values(title: str, values: Mapping[str, object]) -> None:
     """Print what is known of one instance, a line each."""
     table = Table(title=Text(title), show_header=False)
     for key, value in values.items():
+        if key == "status":
+            value = str(value).replace("_", " ")
         # As text: what stands in brackets would be taken for markup.
         table.add_row(key.replace("_", " "), Text(f"{value:.9g}" if isinstance(value, float) else str(value)))
     Console().print(table)
+
+
+def json_status(status: Status) -> str:
+    """Return the word for a status in JSON, such as ``time_limit``; tables have its words."""
+    return status.name.lower()
 
 
 def json_number(value: SupportsFloat) -> float | None:

@@ -16,7 +16,7 @@ from bench.contest import Answer, Ours, judged, rival, together, write
 from bench.qpbo_data import Instance, known, read
 from bench.registry import Record, case
 from blocklp.deadline import Deadline
-from blocklp.problems.exact import ExactRun
+from blocklp.problems.discrete.exact import ExactRun
 from blocklp.problems.mis import WeightedGraph, solve_mis_exactly
 from blocklp.problems.mrf import Mrf, solve_mrf_exactly
 from blocklp.problems.qpbo import Qubo, solve_qpbo_exactly

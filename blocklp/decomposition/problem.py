@@ -1,11 +1,9 @@
 r"""The Lagrangean decomposition of a batch of models, as the engine sees it.
 
-.. math:: \max_{\sum_b \lambda_b = c} \; D(\lambda), \qquad
-          D(\lambda) = \sum_b \min_{x_b \in X_b} \langle \lambda_b, x_b \rangle
+.. math:: \max_{\sum_b \lambda_b = c} \sum_b \min_{x_b \in X_b} \langle \lambda_b, x_b \rangle
 
 (thesis, eq. 4.1.5.3). Primal tensors are ``(batch, variables)``; multipliers and points of the blocks
-("copies") are ``(batch, copies)``; ``Group.view`` shows the copies of one block type as
-``(batch, blocks, dim)``.
+("copies") are ``(batch, copies)``; ``Group.view`` shows those of a block type as ``(batch, blocks, dim)``.
 """
 
 from __future__ import annotations

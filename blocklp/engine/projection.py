@@ -116,12 +116,8 @@ def offer_projected(
         The problem in float64, and how it is executed.
     found : Tensor
         ``(batch, variables)`` float64: points within the bounds of the variables.
-    tolerance : float
-        Relative violation up to which a point counts as feasible.
-    bound, primal : Tensor
-        ``(batch,)`` float64: best bound and best value of a point so far; the value is infinite without one.
-    x : Tensor
-        ``(batch, variables)`` float64: the points of the best values.
+    tolerance, bound, primal, x
+        As in :func:`blocklp.engine.points.offer`.
 
     Returns
     -------

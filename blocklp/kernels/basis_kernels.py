@@ -53,11 +53,8 @@ def combine(row: int, w: Any, seen: Any, etas: Any, count: int) -> int:
         ``(rows,)``: coefficients, zero before.
     seen : ndarray
         ``(rows,)`` int64: the rows that have one, written.
-    etas : tuple of ndarray
-        The pivots so far: starts ``(pivots + 1,)``, rows and pivot elements ``(pivots,)``, and the rows and
-        entries of the other elements of each column.
-    count : int
-        Number of pivots.
+    etas, count
+        As in :func:`eliminate`.
 
     Returns
     -------

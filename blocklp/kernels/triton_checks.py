@@ -85,16 +85,8 @@ class CheckTables(InstanceTables):
 
         Parameters
         ----------
-        problem : Decomposition
-            The problem in float64.
-        duals : Tensor
-            ``(batch, copies)``: multipliers, of any precision.
-        limits : tuple of float
-            Relative improvement that counts, and part of the gap that does not.
-        primal : Tensor
-            ``(batch,)`` float64: values of the best points.
-        best, best_duals : Tensor
-            ``(batch,)`` float64 and ``(batch, copies)``: best bounds and their multipliers, written.
+        problem, duals, limits, primal, best, best_duals
+            As in :meth:`blocklp.kernels.instances.InstanceLoops.bounds`.
 
         Returns
         -------
@@ -128,16 +120,8 @@ class CheckTables(InstanceTables):
 
         Parameters
         ----------
-        problem : Decomposition
-            The problem in float64.
-        limits : tuple of float
-            Relative improvement that counts, and violation that a point may have.
-        mean : Tensor
-            ``(batch, variables)``: means of the copies, of any precision.
-        bound : Tensor
-            ``(batch,)`` float64: the best bounds.
-        primal, x : Tensor
-            ``(batch,)`` and ``(batch, variables)`` float64: best values and points, written.
+        problem, limits, mean, bound, primal, x
+            As in :meth:`blocklp.kernels.instances.InstanceLoops.completed`.
         """
         group, ends, points = problem.groups[self.group], max(1, self.ends), 1 if problem.grid is None else 2
         most, phases = self._phases(group.blocks, ends)
@@ -158,12 +142,8 @@ class CheckTables(InstanceTables):
 
         Parameters
         ----------
-        problem : Decomposition
-            The problem in float64.
-        rows : Tensor
-            ``(k,)`` int64: the instances.
-        x : Tensor
-            ``(batch, variables)`` float64: points of all instances, written.
+        problem, rows, x
+            As in :meth:`blocklp.kernels.instances.InstanceLoops.finished`.
         """
         group = problem.groups[self.group]
         constants = self._constants(self.functions.complete_block)

@@ -51,12 +51,8 @@ def laid_out(data: Tensor, shape: tuple[int, ...], batch: int, what: str) -> Ten
     ----------
     data : Tensor
         Numbers that broadcast to ``shape`` or to ``(batch, *shape)``.
-    shape : tuple of int
-        Shape of one instance.
-    batch : int
-        Number of instances.
-    what : str
-        Name of the numbers in messages.
+    shape, batch, what
+        As in :func:`coefficients`.
 
     Returns
     -------

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from blocklp.learning.modes import Identity as Identity
     from blocklp.learning.modes import Lpgd as Lpgd
     from blocklp.learning.modes import Perturbed as Perturbed
-    from blocklp.learning.modes import Prox as Prox
+    from blocklp.learning.modes import ProximalTerm as ProximalTerm
     from blocklp.learning.neighbours import cvxpylayers_solver as cvxpylayers_solver
     from blocklp.learning.neighbours import pyepo_model as pyepo_model
     from blocklp.learning.structure import Exactness as Exactness
@@ -18,7 +18,7 @@ else:
         __name__,
         {
             "blocklp.learning.layer": ["Layer"],
-            "blocklp.learning.modes": ["Identity", "Lpgd", "Perturbed", "Prox"],
+            "blocklp.learning.modes": ["Identity", "Lpgd", "Perturbed", "ProximalTerm"],
             "blocklp.learning.neighbours": ["cvxpylayers_solver", "pyepo_model"],
             "blocklp.learning.structure": ["Exactness"],
         },

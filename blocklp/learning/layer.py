@@ -11,7 +11,7 @@ from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.language.coefficients import all_finite
 from blocklp.language.expression import Parameter, View
 from blocklp.learning.cost_map import CostMap
-from blocklp.learning.modes import Mode, Prox, mode_of
+from blocklp.learning.modes import Mode, ProximalTerm, mode_of
 from blocklp.learning.structure import Exactness, Structure
 from blocklp.learning.untraced import untraced
 from blocklp.model import Model
@@ -242,7 +242,7 @@ class Layer(nn.Module):
         """The centre as ``(batch, outputs)``, or an empty tensor for zero."""
         if centre is None:
             return values.new_zeros(len(values), 0)
-        if not isinstance(self.mode, Prox):
+        if not isinstance(self.mode, ProximalTerm):
             raise OptionError("centre is for mode 'prox'; leave it out")
         of_type(centre, Tensor, "centre", "a tensor", ShapeError)
         given = (

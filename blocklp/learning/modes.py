@@ -114,7 +114,7 @@ class Mode(Protocol):
 
 
 @dataclass(frozen=True)
-class Prox:
+class ProximalTerm:
     r"""The minimiser with a proximal term, whose gradient is exact.
 
     .. math:: x(c) = \arg\min_{x \in X} \langle c, x \rangle + \tfrac{\rho}{2} |x - x_0|^2, \qquad
@@ -362,8 +362,8 @@ class Identity:
         return (along - unit * (unit * along).sum(1, keepdim=True)) / size, None
 
 
-MODES: dict[str, type[Prox] | type[Lpgd] | type[Perturbed] | type[Identity]] = {
-    kind.name: kind for kind in (Prox, Lpgd, Perturbed, Identity)
+MODES: dict[str, type[ProximalTerm] | type[Lpgd] | type[Perturbed] | type[Identity]] = {
+    kind.name: kind for kind in (ProximalTerm, Lpgd, Perturbed, Identity)
 }
 """Modes by name."""
 

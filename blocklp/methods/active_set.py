@@ -181,12 +181,8 @@ class VertexCache:
 
         Parameters
         ----------
-        group : Group
-            The group that the atoms belong to.
-        duals : Tensor
-            ``(batch, copies)``: multipliers of all groups.
-        weights, earlier : Tensor
-            ``(batch, atoms, blocks)``: weights now and before the last step.
+        group, duals, weights, earlier
+            As in :meth:`VertexTable.answer`.
 
         Returns
         -------

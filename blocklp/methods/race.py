@@ -85,12 +85,8 @@ class Race(Method):
 
         Parameters
         ----------
-        plan : Plan
-            The problem in the working precision, and how it is executed.
-        duals : Tensor
-            ``(batch, copies)``: the first multipliers.
-        eta : Tensor or None
-            ``(batch,)``: primal weight of a warm start; None for the one that the sizes of the data suggest.
+        plan, duals, eta
+            As in :meth:`blocklp.methods.pdhg.Pdhg.start`.
 
         Returns
         -------

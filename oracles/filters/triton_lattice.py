@@ -341,12 +341,8 @@ def splat(
 
     Parameters
     ----------
-    values : Tensor
-        ``(points, channels)`` floating point.
-    weights, vertices : Tensor
-        ``(points, d + 1)``, in the dtype of the values and int64.
-    size : int
-        Number of vertices.
+    values, weights, vertices, size
+        As in :func:`blocklp.oracles.filters.lattice_operations.splat`.
     entries : tuple of Tensor or None
         Those of :func:`entries_of`; None to find them here.
     others : bool

@@ -8,18 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
+from blocklp.problems.command_line.options import OneJson, Silent
 from blocklp.problems.command_line.process import interruptible
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(help="Public data sets: list them, fetch them, and check them.", no_args_is_help=True)
-    group.command("list")(list_command)
-    group.command("fetch")(fetch_command)
+    group.command("list")(_list_command)
+    group.command("fetch")(_fetch_command)
     app.add_typer(group, name="data")
 
 
-def list_command(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")] = False) -> None:
+def _list_command(as_json: OneJson = False) -> None:
     """List the data sets: what they hold, their sizes, licences and sources, and where they go."""
     from blocklp.problems.datasets.catalogue import data_folder, data_sets
 
@@ -48,11 +49,11 @@ def list_command(as_json: Annotated[bool, typer.Option("--json", help="Print one
     typer.echo(f"folder: {folder} (BLOCKLP_DATA names another one)")
 
 
-def fetch_command(
+def _fetch_command(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Data sets, or folders such as verification/oval21.")],
     to: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of all data sets instead of BLOCKLP_DATA's.")] = None,
     mirror: Annotated[str | None, typer.Option(metavar="URL", help="Address of a copy of that folder.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
+    quiet: Silent = False,
 ) -> None:
     """Download public data sets and check them; of networks, write instances.csv and expected.csv.
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from blocklp.errors import OptionError
-from blocklp.problems.command_line.options import Device
+from blocklp.problems.command_line.options import Device, OneJson, Silent
 from blocklp.problems.command_line.process import EXIT_INTERRUPTED, EXIT_STOPPED, interruptible, until
 
 if TYPE_CHECKING:
@@ -45,17 +45,15 @@ MaxBytes = Annotated[
 Best = Annotated[
     Path | None, typer.Option("--best", metavar="BEST.png", help="Write the labelling of least energy of all seen, as --out does.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("densecrf")(densecrf_command)
-    app.command("stereo")(stereo_command)
+    app.command("densecrf")(_densecrf_command)
+    app.command("stereo")(_stereo_command)
 
 
-def densecrf_command(
+def _densecrf_command(
     ctx: typer.Context,
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="The picture.")],
     unary: Annotated[
@@ -91,8 +89,8 @@ def densecrf_command(
     ] = None,
     plot: Trace = None,
     device: Device = "cpu",
-    as_json: Json = False,
-    quiet: Quiet = False,
+    as_json: OneJson = False,
+    quiet: Silent = False,
 ) -> None:
     """Label the pixels of a picture by a dense CRF, with a lower bound on the energy of every labelling.
 
@@ -154,7 +152,7 @@ def densecrf_command(
     _exit(result)
 
 
-def stereo_command(
+def _stereo_command(
     ctx: typer.Context,
     left: Annotated[Path, typer.Argument(metavar="LEFT", help="The left picture of a rectified pair.")],
     right: Annotated[Path, typer.Argument(metavar="RIGHT", help="The right one.")],
@@ -182,8 +180,8 @@ def stereo_command(
     ] = None,
     plot: Trace = None,
     device: Device = "cpu",
-    as_json: Json = False,
-    quiet: Quiet = False,
+    as_json: OneJson = False,
+    quiet: Silent = False,
 ) -> None:
     """Find the disparity of every pixel of the left of two rectified pictures by a dense CRF, with a lower bound on its energy.
 
@@ -318,7 +316,7 @@ def _entry(file: Path, size: tuple[int, int], crf: DenseCRF, result: Result) -> 
     import torch
 
     import blocklp as bl
-    from blocklp.problems.printing import json_number
+    from blocklp.problems.printing import json_number, json_status
 
     history = result.history
     return {
@@ -328,7 +326,7 @@ def _entry(file: Path, size: tuple[int, int], crf: DenseCRF, result: Result) -> 
         "labels": crf.labels,
         "method": result.method,
         "version": bl.__version__,
-        "status": result.status.name.lower(),
+        "status": json_status(result.status),
         "energy": json_number(result.energy[0]),
         "gap": json_number(result.gap[0]),
         "best_energy": json_number(result.best_energy[0]),

@@ -13,16 +13,16 @@ import typer
 
 import blocklp as bl
 from blocklp.errors import OptionError
-from blocklp.problems.command_line.labelling import Options, Output
+from blocklp.problems.command_line.options import Output, Solving
 from blocklp.problems.command_line.process import EXIT_STOPPED, interruptible
-from blocklp.problems.printing import json_number
+from blocklp.problems.printing import json_number, json_status
 from blocklp.progress import Progress
 
 NEEDED = "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"
 """Variables of the environment that torchrun sets."""
 
 
-def run_distributed(part: Callable[[int, int], bl.Model], options: Options, output: Output) -> None:
+def run_distributed(part: Callable[[int, int], bl.Model], solving: Solving, output: Output, deadline: bl.Deadline) -> None:
     """Solve one LP over all processes, report, and exit: with code 1 if it did not reach the tolerance.
 
     Only the first process has that code, so that torchrun does not end it before it has printed.
@@ -31,8 +31,10 @@ def run_distributed(part: Callable[[int, int], bl.Model], options: Options, outp
     ----------
     part : callable
         States the part of the LP of a process, of its number and that of processes (:meth:`blocklp.Model.shard`).
-    options, output : Options, Output
-        Those of the command.
+    solving, output : Solving, Output
+        The options of the command.
+    deadline : Deadline
+        When the work ends.
 
     Raises
     ------
@@ -48,7 +50,7 @@ def run_distributed(part: Callable[[int, int], bl.Model], options: Options, outp
     rank, world = dist.get_rank(), dist.get_world_size()
     first = rank == 0
     try:
-        given = options.checked()
+        given = solving.checked(deadline)
         solver = part(rank, world).compile(device=given.pop("device"), dtype=given.pop("dtype"))
         with interruptible(), nullcontext() if output.quiet or not first else Progress() as callback:
             found = solver.solve(mesh=True, callback=callback, **given)
@@ -71,6 +73,6 @@ def summary(found: bl.Solution) -> dict[str, Any]:
     """The fields of a solution that are printed: strict JSON, where infinities and NaN are null."""
     numbers = {name: float(getattr(found, name)[0]) for name in ("bound", "primal", "gap", "seconds")}
     return {name: json_number(value) for name, value in numbers.items()} | {
-        "status": found.status[0].name.lower(),
+        "status": json_status(found.status[0]),
         "passes": int(found.passes[0]),
     }

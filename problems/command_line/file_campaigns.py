@@ -23,8 +23,8 @@ from blocklp.deadline import Deadline
 from blocklp.errors import FormatError, OptionError
 from blocklp.problems.command_line.options import executor
 from blocklp.problems.command_line.process import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_STOPPED, interruptible, until
+from blocklp.problems.discrete.together import share
 from blocklp.problems.printing import print_table
-from blocklp.problems.together import share
 from blocklp.progress import CampaignProgress
 
 COLUMNS = ("status", "bound", "energy", "weight", "primal", "gap", "nodes", "seconds")

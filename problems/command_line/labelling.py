@@ -6,24 +6,22 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import torch
 import typer
 from rich.console import Console
 from rich.text import Text
 
 import blocklp as bl
 from blocklp.errors import OptionError
-from blocklp.options import known_device
+from blocklp.problems.command_line.options import Output, Solving
 from blocklp.problems.command_line.process import EXIT_INTERRUPTED, EXIT_STOPPED, interruptible
 from blocklp.problems.command_line.report import ExactRow, RelaxationRow, compare, exact_json, show, show_exact, to_json
-from blocklp.problems.exact import ExactResult
+from blocklp.problems.discrete.exact import ExactResult
+from blocklp.problems.discrete.together import share
 from blocklp.problems.mis import MisSolution
 from blocklp.problems.mrf import MrfSolution
 from blocklp.problems.plot import blank_figure, plot_convergence
 from blocklp.problems.qpbo import QpboSolution
-from blocklp.problems.together import share
 from blocklp.progress import Progress, SearchProgress
 from blocklp.search.tightening import Round
 
@@ -35,76 +33,70 @@ def tell_round(round: Round, energy: float) -> None:
 
 
 @dataclass(frozen=True)
-class Options:
-    """How to solve, as given on the command line."""
+class SolvableFiles:
+    """Instances of a kind, and what can be asked of them.
 
-    method: str
-    tol: float
-    passes: int
-    time_limit: bl.Deadline
-    device: str
-    dtype: str
-
-    def checked(self) -> dict[str, Any]:
-        """Return the options of a solve.
-
-        Raises
-        ------
-        DeviceError
-            If the device has no such name or is missing.
-        """
-        known_device(self.device)
-        return vars(self) | {"dtype": getattr(torch, self.dtype)}
-
-
-@dataclass(frozen=True)
-class Output:
-    """What to print and to write."""
-
-    as_json: bool
-    plot: Path | None
-    reference: str | None
-    quiet: bool
-
-
-def run(
-    names: Sequence[tuple[str, int, int, str]],
-    solve: Callable[..., Sequence[QpboSolution | MisSolution | MrfSolution]],
-    model: Callable[[int], bl.Model],
-    options: Options,
-    output: Output,
-) -> None:
-    """Solve, report, and exit with the code of the worst instance.
-
-    Parameters
+    Attributes
     ----------
     names : sequence of tuple
         File, number of variables, number of pairs and a note for each instance.
+    value : str
+        The name of the value of a labelling.
     solve : callable
-        Takes the checked options, ``callback`` and ``history``, and returns the solutions of all instances.
+        Takes the options of a solve, ``callback`` and ``history``, and returns the solutions of all instances.
     model : callable
         Gives the LP of an instance by its number, for the comparison with another solver.
-    options, output : Options, Output
-        Those of the command.
+    search : callable
+        Takes the number of an instance, ``time_limit`` and ``callback``, and returns its exact solution.
     """
+
+    names: Sequence[tuple[str, int, int, str]]
+    value: str
+    solve: Callable[..., Sequence[QpboSolution | MisSolution | MrfSolution]]
+    model: Callable[[int], bl.Model]
+    search: Callable[..., ExactResult]
+
+
+def answer(asked: SolvableFiles, solving: Solving, output: Output, deadline: bl.Deadline) -> None:
+    """Solve, or solve exactly, report, and exit with the code of the worst instance.
+
+    Parameters
+    ----------
+    asked : SolvableFiles
+        The instances.
+    solving, output : Solving, Output
+        The options of the command.
+    deadline : Deadline
+        When the work ends.
+
+    Raises
+    ------
+    OptionError
+        If options exclude each other, or there is no time.
+    """
+    (_exact if solving.exact else _relaxed)(asked, solving, output, deadline)
+
+
+def _relaxed(asked: SolvableFiles, solving: Solving, output: Output, deadline: bl.Deadline) -> None:
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
-    given = options.checked()
+    given = solving.checked(deadline)
     figure = None if output.plot is None else blank_figure(output.plot)
     if not output.quiet:
-        for file, _, _, note in names:
+        for file, _, _, note in asked.names:
             if note:
                 errors.print(Text(f"{file}: {note}"))
     # First, so that an unknown or missing solver is told before the work.
-    others = [None if output.reference is None else compare(model(i), output.reference) for i in range(len(names))]
+    others = [None if output.reference is None else compare(asked.model(i), output.reference) for i in range(len(asked.names))]
     with interruptible(), nullcontext() if output.quiet else Progress() as callback:
-        found = solve(**given, callback=callback, history=figure is not None)
+        found = asked.solve(**given, callback=callback, history=figure is not None)
     solutions = [f.relaxation for f in found]
     status = {s.status[0] for s in solutions}
     rows = [
-        RelaxationRow(file, n, pairs, f, note, other) for (file, n, pairs, note), f, other in zip(names, found, others, strict=True)
+        RelaxationRow(file, n, pairs, f, note, other)
+        for (file, n, pairs, note), f, other in zip(asked.names, found, others, strict=True)
     ]
     if output.as_json:
-        typer.echo(to_json(rows, options.method))
+        typer.echo(to_json(rows, solving.method))
     else:
         show(rows, Console())
     if figure is not None and output.plot is not None:
@@ -116,46 +108,20 @@ def run(
         raise typer.Exit(EXIT_STOPPED)
 
 
-def run_exact(
-    names: Sequence[tuple[str, int, int, str]],
-    named: str,
-    solve: Callable[..., ExactResult],
-    options: Options,
-    output: Output,
-) -> None:
-    """Solve instances exactly, one after another, report, and exit with the code of the worst one.
-
-    Parameters
-    ----------
-    names : sequence of tuple
-        As in :func:`run`.
-    named : str
-        The name of the value of a labelling.
-    solve : callable
-        Takes the number of an instance, ``time_limit`` and ``callback``, and returns its result.
-    options, output : Options, Output
-        Those of the command.
-
-    Raises
-    ------
-    OptionError
-        If an option of the relaxation is given, or there is no time.
-    """
-    deadline = options.time_limit
-    if options != Options("auto", 1e-4, 5000, deadline, "cpu", "float64"):
-        raise OptionError("--method, --tol, --passes, --device and --dtype are about the relaxation; --exact takes none of them")
+def _exact(asked: SolvableFiles, solving: Solving, output: Output, deadline: bl.Deadline) -> None:
+    solving.check_exact()
     if output.plot is not None or output.reference is not None:
         raise OptionError("--plot and --reference are about the relaxation; leave them out, or leave --exact out")
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     rows: list[ExactRow] = []
-    for i, (file, n, pairs, note) in enumerate(names):
+    for i, (file, n, pairs, note) in enumerate(asked.names):
         if note and not output.quiet:
             errors.print(Text(f"{file}: {note}"))
-        own = share(deadline, 1, len(names) - i)
+        own = share(deadline, 1, len(asked.names) - i)
         with interruptible(), nullcontext() if output.quiet else SearchProgress() as callback:
-            rows.append(ExactRow(file, n, pairs, named, solve(i, time_limit=own, callback=callback), note))
+            rows.append(ExactRow(file, n, pairs, asked.value, asked.search(i, time_limit=own, callback=callback), note))
         if rows[-1].found.status is bl.Status.INTERRUPTED:
-            for missed, *_ in names[i + 1 :]:
+            for missed, *_ in asked.names[i + 1 :]:
                 errors.print(Text(f"{missed}: not reached before the interrupt"))
             break
     if output.as_json:

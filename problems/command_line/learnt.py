@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from blocklp.problems.command_line.options import OneJson, Silent
 from blocklp.problems.command_line.process import interruptible
 
 
@@ -21,10 +22,10 @@ class What(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("train")(train_command)
+    app.command("train")(_train_command)
 
 
-def train_command(
+def _train_command(
     family: Annotated[str, typer.Argument(metavar="FAMILY", help="ba, ising or matching; with --learn branching ba or er.")],
     output: Annotated[Path, typer.Option(metavar="OUT.safetensors", help="Where to write what was learnt.")],
     learn: Annotated[What, typer.Option(help="Multipliers to start from, or scores of variables to branch on.")] = What.start,
@@ -32,8 +33,8 @@ def train_command(
         float, typer.Option(min=1, help="Most time for the gradient steps of a start, or the searches to learn from.")
     ] = 600.0,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of a start; by default those that suit the family.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
+    as_json: OneJson = False,
+    quiet: Silent = False,
 ) -> None:
     """Train a start of solves, or branching scores, on random instances of a family; one thread is enough.
 

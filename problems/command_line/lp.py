@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from blocklp.errors import OptionError
-from blocklp.problems.command_line.options import Against, Ray, Results, Workers, one_by_one
+from blocklp.problems.command_line.options import Against, Certified, MaxBytes, OneJson, Reading, Seconds, grouped
 from blocklp.problems.command_line.process import EXIT_STOPPED, interruptible, until
 from blocklp.problems.files import MAX_BYTES
 
@@ -22,37 +22,34 @@ SHOWN = 10
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("lp")(lp_command)
-    app.command("structure")(structure_command)
+    app.command("lp")(_lp_command)
+    app.command("structure")(_structure_command)
 
 
 Files = Annotated[
     list[Path], typer.Argument(metavar="FILE...", help="Linear programs: .mps or .lp, compressed or not; several with --results.")
 ]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A linear program: .mps or .lp, compressed or not.")]
-MaxBytes = Annotated[int, typer.Option(min=1, metavar="BYTES", help="Most bytes of the file once decompressed.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 
 
-def lp_command(
+@grouped
+def _lp_command(
     ctx: typer.Context,
     files: Files,
-    tol: Annotated[float, typer.Option(min=0, help="Relative gap to be certified.")] = 1e-4,
-    time_limit: Annotated[float, typer.Option(help="Seconds, reading and start-up too.")] = math.inf,
+    *,
+    tol: Certified = 1e-4,
+    time_limit: Seconds = math.inf,
     presolve: Annotated[bool, typer.Option(help="Whether HiGHS reduces the LP first.")] = True,
-    max_bytes: MaxBytes = MAX_BYTES,
+    reading: Reading,
     solution: Annotated[bool, typer.Option("--solution", help="Print the values of all variables too.")] = False,
     reference: Against = None,
-    results: Results = None,
-    workers: Workers = None,
-    ray: Ray = None,
-    as_json: Json = False,
+    as_json: OneJson = False,
 ) -> None:
     """Solve a linear program of a file (of one with integers, its relaxation) to a certified gap."""
-    if one_by_one(results, workers, ray):
+    if reading.one_by_one():
         from blocklp.problems.command_line.file_campaigns import run_files
 
-        return run_files(ctx, lp_command, files)
+        return run_files(ctx, _lp_command, files)
     if len(files) > 1:
         raise OptionError("several files are solved one by one; say by --results where their lines go")
     (file,) = files
@@ -61,17 +58,17 @@ def lp_command(
     from blocklp.general_solvers.solvers import lp_solver
     from blocklp.lp.solve import solve_linear_program
     from blocklp.problems.lp.readers import read_linear_program
-    from blocklp.problems.printing import json_number
+    from blocklp.problems.printing import json_number, json_status
 
     other = None if reference is None else lp_solver(reference)
-    given = read_linear_program(file, max_bytes=max_bytes, time_limit=deadline)
+    given = read_linear_program(file, max_bytes=reading.max_bytes, time_limit=deadline)
     with interruptible():
         found = solve_linear_program(given.program, tol=tol, time_limit=deadline, presolve=presolve)
     rows, columns = given.program.A.shape
     # The judge charges all rounding: there is one bound, under both names that scripts know.
     numbers = {"bound": found.bound, "safe_bound": found.bound, "primal": found.primal, "gap": found.gap}
     report = {
-        "status": str(found.status),
+        "status": json_status(found.status),
         **{key: json_number(v) for key, v in numbers.items()},
         "seconds": time.perf_counter() - began,
         "rows": rows,
@@ -99,7 +96,7 @@ class ScoreName(StrEnum):
     spfwh = "spfwh"
 
 
-def structure_command(
+def _structure_command(
     ctx: typer.Context,
     file: File,
     score: Annotated[
@@ -112,7 +109,7 @@ def structure_command(
         Path | None, typer.Option(metavar="FILE.png", help="Draw the matrix before and after (needs matplotlib).")
     ] = None,
     max_bytes: MaxBytes = MAX_BYTES,
-    as_json: Json = False,
+    as_json: OneJson = False,
 ) -> None:
     """Find the block structure of a linear or mixed-integer program: blocks, and the rows and columns that link them."""
     deadline = until(math.inf, ctx.obj)

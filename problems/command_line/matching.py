@@ -10,23 +10,24 @@ from typing import Annotated
 
 import typer
 
+from blocklp.problems.command_line.options import Certified, OneJson, Seconds
 from blocklp.problems.command_line.process import EXIT_STOPPED, interruptible, until
 from blocklp.problems.files import MAX_BYTES
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("matching")(matching_command)
+    app.command("matching")(_matching_command)
 
 
-def matching_command(
+def _matching_command(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE.npz", help="Arrays source, destination, value, weight and capacity.")],
-    tol: Annotated[float, typer.Option(min=0, help="Relative gap to be certified.")] = 1e-4,
-    time_limit: Annotated[float, typer.Option(help="Seconds, reading and start-up too.")] = math.inf,
+    tol: Certified = 1e-4,
+    time_limit: Seconds = math.inf,
     max_bytes: Annotated[int, typer.Option(min=1, metavar="BYTES", help="Most bytes of the arrays in memory.")] = 8 * MAX_BYTES,
     output: Annotated[Path | None, typer.Option(metavar="OUT.npz", help="Write shares of edges and prices of destinations.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    as_json: OneJson = False,
 ) -> None:
     """Match sources to destinations with capacities, at the largest value, to a certified gap."""
     began = ctx.obj if isinstance(ctx.obj, float) else time.perf_counter()
@@ -34,7 +35,7 @@ def matching_command(
     import numpy as np
 
     from blocklp.problems.matching import read_matching, solve_matching
-    from blocklp.problems.printing import json_number, print_values
+    from blocklp.problems.printing import json_number, json_status, print_values
 
     given = read_matching(file, max_bytes=max_bytes, time_limit=deadline)
     with interruptible():
@@ -43,7 +44,7 @@ def matching_command(
         np.savez(output, x=found.x, price=found.price)
     numbers = {"bound": found.bound, "safe_bound": found.safe_bound, "primal": found.primal, "gap": found.gap}
     report: dict[str, object] = {
-        "status": str(found.status),
+        "status": json_status(found.status),
         **{key: json_number(value) for key, value in numbers.items()},
         "seconds": found.seconds,
         "total_seconds": time.perf_counter() - began,

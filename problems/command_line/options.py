@@ -1,17 +1,24 @@
-"""Options that several commands have."""
+"""Options that several commands have, and groups of them that stand in signatures for all of their options."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from blocklp.errors import OptionError
+from blocklp.problems.files import MAX_BYTES
 
 if TYPE_CHECKING:
     from blocklp.campaigns import Executor
+    from blocklp.deadline import Deadline
 
 METHODS = (
     "prox",
@@ -73,26 +80,117 @@ Distributed = Annotated[
     bool, typer.Option("--distributed", help="Share one LP among the processes of torchrun; --json then prints one object.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notes on standard error.")]
+Certified = Annotated[float, typer.Option(min=0, help="Relative gap to be certified.")]
+Seconds = Annotated[float, typer.Option(help="Seconds, reading and start-up too.")]
+OneJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+Silent = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
 
 
-def one_by_one(results: Path | None, workers: int | None, ray: str | None) -> bool:
-    """Whether the files of a command are solved one by one and recorded.
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Take the options of every parameter whose type is a group of them, in its place.
 
     Parameters
     ----------
-    results : Path, optional
-        Where they are recorded.
-    workers, ray : int and str, optional
-        As in :func:`executor`.
-
-    Raises
-    ------
-    OptionError
-        There are workers, and no place for what they find.
+    command : callable
+        The function of a command; a group is a dataclass each of whose fields is an option.
     """
-    if results is None and (workers is not None or ray is not None):
-        raise OptionError("--workers and --ray solve file by file; say by --results where their lines go")
-    return results is not None
+    given = inspect.signature(command, eval_str=True).parameters.values()
+    groups: dict[str, Any] = {parameter.name: parameter.annotation for parameter in given if is_dataclass(parameter.annotation)}
+
+    @functools.wraps(command)
+    def called(**options: Any) -> None:
+        for name, group in groups.items():
+            options[name] = group(**{field.name: options.pop(field.name) for field in fields(group)})
+        command(**options)
+
+    options: list[inspect.Parameter] = []
+    for parameter in given:
+        if (group := groups.get(parameter.name)) is None:
+            options.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        hints = get_type_hints(group, include_extras=True)
+        for field in fields(group):
+            own = {"default": field.default, "annotation": hints[field.name]}
+            options.append(inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, **own))
+    vars(called).update(__signature__=inspect.Signature(options), __annotations__={})
+    return called
+
+
+@dataclass(frozen=True)
+class Solving:
+    """How relaxations are solved, or that minima are searched for."""
+
+    method: MethodName = "auto"
+    tol: Tol = 1e-4
+    passes: Passes = 5000
+    exact: Exact = False
+    time_limit: TimeLimit = math.inf
+    device: Device = "cpu"
+    dtype: Dtype = Precision.float64
+
+    def checked(self, deadline: Deadline) -> dict[str, Any]:
+        """Return the options of a solve.
+
+        Parameters
+        ----------
+        deadline : Deadline
+            When the work ends.
+
+        Raises
+        ------
+        DeviceError
+            If the device has no such name or is missing.
+        """
+        import torch
+
+        from blocklp.options import known_device
+
+        known_device(self.device)
+        given = {"method": self.method, "tol": self.tol, "passes": self.passes, "time_limit": deadline, "device": self.device}
+        return given | {"dtype": getattr(torch, self.dtype)}
+
+    def check_exact(self) -> None:
+        """Refuse options that a search for minima does not have.
+
+        Raises
+        ------
+        OptionError
+            If an option of the relaxation is given.
+        """
+        if replace(self, exact=False, time_limit=math.inf) != Solving():
+            raise OptionError("--method, --tol, --passes, --device and --dtype are about the relaxation; --exact takes none of them")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files are read, and where they are worked on."""
+
+    max_bytes: MaxBytes = MAX_BYTES
+    results: Results = None
+    workers: Workers = None
+    ray: Ray = None
+
+    def one_by_one(self) -> bool:
+        """Whether files are solved one by one and recorded.
+
+        Raises
+        ------
+        OptionError
+            There are workers, and no place for what they find.
+        """
+        if self.results is None and (self.workers is not None or self.ray is not None):
+            raise OptionError("--workers and --ray solve file by file; say by --results where their lines go")
+        return self.results is not None
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is printed and written."""
+
+    as_json: Json = False
+    plot: Plot = None
+    reference: Against = None
+    quiet: Quiet = False
 
 
 def executor(workers: int | None, ray: str | None, threads: int | None = None) -> Executor:

@@ -13,10 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 import blocklp as bl
-from blocklp.problems.exact import ExactResult
+from blocklp.problems.discrete.exact import ExactResult
 from blocklp.problems.mis.relaxation import MisSolution
 from blocklp.problems.mrf.solve import MrfSolution
-from blocklp.problems.printing import json_number, print_table, table_width
+from blocklp.problems.printing import json_number, json_status, print_table, table_width
 from blocklp.problems.qpbo.relaxation import QpboSolution
 
 STYLES = {bl.Status.OPTIMAL: "green", bl.Status.NUMERICAL_ERROR: "red", bl.Status.INTERRUPTED: "red"}
@@ -138,7 +138,7 @@ def _columns(rows: Sequence[RelaxationRow]) -> dict[str, list[str]]:
 
 
 def _styled(status: bl.Status) -> str:
-    return f"[{STYLES.get(status, 'yellow')}]{status.name.lower().replace('_', ' ')}[/]"
+    return f"[{STYLES.get(status, 'yellow')}]{status}[/]"
 
 
 def _table(columns: dict[str, list[str]], longest: int | None = None) -> Table:
@@ -172,7 +172,7 @@ def _entry(row: RelaxationRow, method: str) -> dict[str, Any]:
         "pairs": row.pairs,
         "method": method,
         "version": bl.__version__,
-        "status": lp.status[0].name.lower(),
+        "status": json_status(lp.status[0]),
         "bound": json_number(lp.bound[0]),
         "safe_bound": json_number(lp.safe_bound[0]),
         "primal": json_number(lp.primal[0]),
@@ -241,7 +241,7 @@ def exact_json(rows: Sequence[ExactRow]) -> str:
             "pairs": row.pairs,
             "version": bl.__version__,
             "proven": f.proven,
-            "status": f.status.name.lower(),
+            "status": json_status(f.status),
             "reason": f.reason,
             row.named: json_number(f.energy),
             "bound": json_number(f.bound),

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from blocklp.errors import FormatError, OptionError
-from blocklp.problems.command_line.options import Device
+from blocklp.problems.command_line.options import Device, Silent
 from blocklp.problems.command_line.process import EXIT_INTERRUPTED, interruptible
 from blocklp.problems.files import MAX_BYTES
 
@@ -33,7 +33,12 @@ RADIUS_SECONDS = 10.0
 """Seconds for an image and a radius, where none are given: bisection ends at radii that are hard to decide."""
 
 
-def robust_command(
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("robust")(_robust_command)
+
+
+def _robust_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The network.")],
     images: Annotated[Path, typer.Option(metavar="FILE", help="A .csv of rows (class, then pixels), or a .npy array of images.")],
     eps: Annotated[str, typer.Option(metavar="E", help="Radius of pixels in [0, 1], such as 0.03 or 8/255.")],
@@ -56,7 +61,7 @@ def robust_command(
     max_bytes: Annotated[int, typer.Option(min=1, help="Most bytes of a file, decompressed, and of what is made of it.")] = MAX_BYTES,
     device: Device = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all images, instead of the table.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
+    quiet: Silent = False,
 ) -> None:
     """Count the images that a network classifies rightly whatever happens to their pixels within a radius.
 

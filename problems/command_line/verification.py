@@ -1,4 +1,4 @@
-"""The commands of verification: ``blocklp verify``, ``supports``, ``bounds`` and ``robust``.
+"""The commands of verification: ``blocklp verify``, ``check-proof`` and ``bounds``.
 
 Whatever these commands need is imported when they run: their options must not cost the other commands time.
 """
@@ -14,17 +14,16 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from blocklp.deadline import Deadline
-from blocklp.errors import BlocklpError, FormatError, OptionError
-from blocklp.problems.command_line.options import Device, Ray, Workers, executor
+from blocklp.errors import BlocklpError, OptionError
+from blocklp.problems.command_line.options import Device, OneJson, Quiet, Ray, Silent, Workers, executor
 from blocklp.problems.command_line.process import EXIT_ERROR, EXIT_INTERRUPTED, interruptible, leaving, until
-from blocklp.problems.command_line.robust import robust_command
 from blocklp.problems.files import MAX_BYTES
 
 if TYPE_CHECKING:
@@ -45,11 +44,9 @@ class RadiusSpace(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the commands, and the options ``--name`` and ``--version``."""
-    app.command("verify")(verify_command)
-    app.command("check-proof")(check_proof_command)
-    app.command("supports")(supports_command)
-    app.command("bounds")(bounds_command)
-    app.command("robust")(robust_command)
+    app.command("verify")(_verify_command)
+    app.command("check-proof")(_check_proof_command)
+    app.command("bounds")(_bounds_command)
     app.callback()(global_options)
 
 
@@ -74,14 +71,14 @@ def global_options(
     """Take the options before a command."""
 
 
-def verify_command(
+def _verify_command(
     ctx: typer.Context,
     query: Annotated[Path | None, typer.Argument(metavar="[QUERY.vnnlib]", help="What a counterexample would be.")] = None,
     network: Annotated[list[str] | None, typer.Option("--network", metavar="[N=]MODEL.onnx", help="The network.")] = None,
     timeout: Annotated[float, typer.Option(help="Seconds for everything, reading and start-up too.")] = math.inf,
     attack: Annotated[bool, typer.Option("--attack/--no-attack", help="Search for counterexamples; without, never sat.")] = True,
     real_semantics: Annotated[bool, typer.Option("--real-semantics", help="Read a query of floats as one of real numbers.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")] = False,
+    as_json: OneJson = False,
     assignments: Annotated[
         Path | None, typer.Option("--serialise-assignments", metavar="DIR", help="Write a counterexample as DIR/NAME.pb instead.")
     ] = None,
@@ -101,7 +98,7 @@ def verify_command(
         int | None, typer.Option(min=1, max=4096, help="Threads, of each of the workers; by default what torch takes.")
     ] = None,
     device: Device = "cpu",
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress and no notes on standard error.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Decide whether a network has a counterexample to a property (VNN-LIB 1 and 2).
 
@@ -279,12 +276,12 @@ def _run_instances(
     return EXIT_WRONG if total.wrong else EXIT_ERROR if total.errors else 0
 
 
-def check_proof_command(
+def _check_proof_command(
     query: Annotated[Path, typer.Argument(metavar="QUERY.vnnlib", help="What a counterexample would be.")],
     proof: Annotated[Path, typer.Argument(metavar="PROOF", help="What `blocklp verify --proof` has written.")],
     network: Annotated[list[str] | None, typer.Option("--network", metavar="[N=]MODEL.onnx", help="The network.")] = None,
     max_bytes: MaxBytes = MAX_BYTES,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    as_json: OneJson = False,
 ) -> None:
     """Check a proof about a network in integer arithmetic, by code that shares nothing with the search but the readers of the files.
 
@@ -311,104 +308,7 @@ def check_proof_command(
         )
 
 
-CAPABILITIES = {
-    "onnx_operators": "ONNX operators",
-    "onnx_element_types": "element types",
-    "onnx_opset_versions": "ONNX operator sets, from and to",
-    "vnnlib_versions": "VNN-LIB versions, from and to",
-    "hidden_node_theories": "hidden nodes",
-    "multiple_input_output_theories": "inputs and outputs",
-    "multiple_network_theories": "networks",
-    "multiple_node_comparison_theories": "comparisons between nodes",
-    "arithmetic_complexity_theories": "arithmetic",
-    "optimised_disjunctive_reasoning": "disjunctions are more than expanded",
-    "serialise_assignments": "serialised assignments",
-}
-
-
-def capability(name: str) -> list[str]:
-    """Return the lines of one capability, in the words of the standard."""
-    if name == "onnx_operators":
-        from blocklp.problems.verification.onnx_operators import OPERATORS
-
-        # Nodes without arguments are evaluated, not read.
-        return sorted(["Constant", *OPERATORS])
-    if name == "onnx_opset_versions":
-        from blocklp.problems.verification.onnx_reader import OLDEST_OPSET
-
-        return [str(OLDEST_OPSET), str(_newest_opset())]
-    return {
-        # The standard: a tool reports the types that it is sound for.
-        "onnx_element_types": ["real", "float32"],
-        "vnnlib_versions": ["1.0", "2.0"],
-        "hidden_node_theories": ["NH"],
-        "multiple_input_output_theories": ["SIO"],
-        "multiple_network_theories": ["SNET"],
-        "multiple_node_comparison_theories": ["SNC"],
-        # Linear rows over outputs are taken too, but LIN would promise rows over inputs.
-        "arithmetic_complexity_theories": ["BND", "OUTC"],
-        "optimised_disjunctive_reasoning": ["false"],
-        "serialise_assignments": ["true"],
-    }[name]
-
-
-def _newest_opset() -> int:
-    """Return the newest operator set that both onnx and onnxruntime take; the latter does not say so but by refusing."""
-    import tempfile
-
-    from blocklp.problems.verification.onnx_files import Runtime, require_onnx
-    from blocklp.problems.verification.onnx_reader import OLDEST_OPSET
-
-    onnx = require_onnx()
-    helper, number = onnx.helper, onnx.TensorProto.FLOAT
-    ends = [helper.make_tensor_value_info(name, number, [1]) for name in ("x", "y")]
-    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "probe", ends[:1], ends[1:])
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "probe.onnx"
-        for opset in range(onnx.defs.onnx_opset_version(), OLDEST_OPSET, -1):
-            onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), file)
-            try:
-                Runtime(file)
-            except FormatError:
-                continue
-            return opset
-    return OLDEST_OPSET
-
-
-def _capability_option(name: str) -> Any:
-    return typer.Option(f"--{name.replace('_', '-')}", help=f"{CAPABILITIES[name].capitalize()}.")
-
-
-def supports_command(
-    onnx_operators: Annotated[bool, _capability_option("onnx_operators")] = False,
-    onnx_element_types: Annotated[bool, _capability_option("onnx_element_types")] = False,
-    onnx_opset_versions: Annotated[bool, _capability_option("onnx_opset_versions")] = False,
-    vnnlib_versions: Annotated[bool, _capability_option("vnnlib_versions")] = False,
-    hidden_node_theories: Annotated[bool, _capability_option("hidden_node_theories")] = False,
-    multiple_input_output_theories: Annotated[bool, _capability_option("multiple_input_output_theories")] = False,
-    multiple_network_theories: Annotated[bool, _capability_option("multiple_network_theories")] = False,
-    multiple_node_comparison_theories: Annotated[bool, _capability_option("multiple_node_comparison_theories")] = False,
-    arithmetic_complexity_theories: Annotated[bool, _capability_option("arithmetic_complexity_theories")] = False,
-    optimised_disjunctive_reasoning: Annotated[bool, _capability_option("optimised_disjunctive_reasoning")] = False,
-    serialise_assignments: Annotated[bool, _capability_option("serialise_assignments")] = False,
-) -> None:
-    """Print what verify takes, one item a line; without an option all of it, and what sat and unsat claim."""
-    wanted = locals()
-    names = [name for name in CAPABILITIES if wanted[name]]
-    if names:
-        typer.echo("\n".join(line for name in names for line in capability(name)))
-        return
-    from blocklp.problems.verification.verify import CLAIMS, FLOAT32_CLAIM
-
-    lines = [f"{title}: {', '.join(capability(name))}" for name, title in CAPABILITIES.items()]
-    lines += ["", "Linear constraints over outputs are taken too. Operators that do not depend on the input may be any that onnx "]
-    lines[-1] += "evaluates, but for control flow."
-    claims = CLAIMS | {"unsat in float32": FLOAT32_CLAIM}
-    lines += ["", *(f"{status}: {claim}" for status, claim in claims.items())]
-    typer.echo("\n".join(lines))
-
-
-def bounds_command(
+def _bounds_command(
     ctx: typer.Context,
     model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The network.")],
     image: Annotated[Path, typer.Option(metavar="FILE", help="A .npy array, a picture, or a .csv row (class, then pixels).")],
@@ -428,7 +328,7 @@ def bounds_command(
     max_bytes: MaxBytes = MAX_BYTES,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all bounds, instead of the table.")] = False,
     plot: Annotated[Path | None, typer.Option(metavar="OUT.png", help="Write a picture of the bounds (needs matplotlib).")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")] = False,
+    quiet: Silent = False,
 ) -> None:
     """Bound every neuron of a network over the valid pixels in a box around an image."""
     from blocklp.options import known_device

@@ -21,8 +21,9 @@ from torch import Tensor
 from blocklp.errors import ModelError
 from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
-from blocklp.problems.densecrf.regularized_fw import check_positive, linear_costs
+from blocklp.problems.densecrf.regularized_fw import linear_costs
 from blocklp.problems.densecrf.run import Run
+from blocklp.problems.method_options import check_positive
 
 
 def admm(run: Run, *, penalty: float = 1.0, steps: int = 10) -> None:

@@ -12,9 +12,9 @@ from itertools import islice
 
 import torch
 
-from blocklp.errors import OptionError
 from blocklp.problems.densecrf.frank_wolfe import ConvexBound, Point, concave_cliques, frank_wolfe
 from blocklp.problems.densecrf.run import Run
+from blocklp.problems.method_options import check_counts
 
 
 def dc_gen(run: Run, *, outer: int = 50, inner: int = 1) -> None:
@@ -33,8 +33,7 @@ def dc_gen(run: Run, *, outer: int = 50, inner: int = 1) -> None:
     OptionError
         If there is no step.
     """
-    if outer < 1 or inner < 1:
-        raise OptionError(f"outer is {outer} and inner {inner}; give at least 1 each")
+    check_counts(outer=outer, inner=inner)
     crf, convex = run.crf, ConvexBound(run.crf)
     phi, now = crf.unary.double(), Point.at(run, run.start)
     for _ in range(outer):

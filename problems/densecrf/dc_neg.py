@@ -17,11 +17,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.errors import ModelError, OptionError
+from blocklp.errors import ModelError
 from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.frank_wolfe import Point, concave_cliques, line_search
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
 from blocklp.problems.densecrf.run import Run
+from blocklp.problems.method_options import check_counts
 
 
 def dc_neg(run: Run, *, steps: int = 20) -> None:
@@ -41,8 +42,7 @@ def dc_neg(run: Run, *, steps: int = 20) -> None:
     ModelError
         If a compatibility is not negative semi-definite on differences of distributions.
     """
-    if steps < 1:
-        raise OptionError(f"steps is {steps}; give at least 1")
+    check_counts(steps=steps)
     crf, curvature = run.crf, own_curvature(run.crf)
     phi, now = crf.unary.double(), Point.at(run, run.start)
     for _ in range(steps):

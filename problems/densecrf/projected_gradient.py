@@ -13,8 +13,9 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.errors import OptionError
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
-from blocklp.problems.densecrf.regularized_fw import check_positive, gradient, line_search, linear_costs
+from blocklp.problems.densecrf.regularized_fw import gradient, line_search, linear_costs
 from blocklp.problems.densecrf.run import Run
+from blocklp.problems.method_options import check_positive
 
 
 def pgd(run: Run, *, rate: float = 1.0, steps: int = 10, tolerance: float = 0.0) -> None:

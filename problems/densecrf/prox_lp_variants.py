@@ -81,12 +81,8 @@ def prox_lp_acc(
         The proximal weight :math:`\lambda`, in the energy's :attr:`~blocklp.problems.densecrf.DenseCRF.unit`.
     stages : triple of int
         Proximal problems on everything, on the labels that are left, and on the points that are left.
-    inner : int
-        Frank-Wolfe steps on each.
-    levels : int
-        Levels of the ordered filter.
-    least : float
-        Labels whose scores are below it at all points of an image are left out there.
+    inner, levels, least
+        As in :func:`prox_lp_l`.
     sure : float
         Points with a score of at least so much are fixed to their label.
     share : float

@@ -90,7 +90,13 @@ def unary_from_softmax(sm: ArrayLike, scale: float | None = None, clip: float | 
 
 
 def compute_unary(labels: ArrayLike, M: int, GT_PROB: float = 0.5) -> Array:
-    """Costs of an annotation: the older name of :func:`unary_from_labels`."""
+    """Costs of an annotation: the older name of :func:`unary_from_labels`.
+
+    Parameters
+    ----------
+    labels, M, GT_PROB
+        As ``labels``, ``n_labels`` and ``gt_prob`` there.
+    """
     return unary_from_labels(labels, M, GT_PROB)
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from itertools import islice
 
-from blocklp.errors import OptionError
 from blocklp.problems.densecrf.frank_wolfe import ConvexBound, Point, frank_wolfe
 from blocklp.problems.densecrf.run import Run
+from blocklp.problems.method_options import check_counts
 
 
 def qp_cvx(run: Run, *, steps: int = 50) -> None:
@@ -32,8 +32,7 @@ def qp_cvx(run: Run, *, steps: int = 50) -> None:
     OptionError
         If there is no step.
     """
-    if steps < 1:
-        raise OptionError(f"steps is {steps}; give at least 1")
+    check_counts(steps=steps)
     relaxation = ConvexBound(run.crf)
     start = Point.at(run, run.start)
     points = frank_wolfe(run, start, relaxation.linear, relaxation.diagonal, run.crf.cliques)

@@ -28,6 +28,7 @@ from blocklp.errors import OptionError
 from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
 from blocklp.problems.densecrf.run import Run
+from blocklp.problems.method_options import check_positive
 
 STEPS = ("line-search", "adaptive", "constant", "length", "decreasing", "root")
 """Step rules."""
@@ -185,13 +186,6 @@ def _frank_wolfe(
         y, field = y.lerp(p, share), field.lerp(towards, share)
         if run.step(y, lambda: not bool(alpha.any())):  # noqa: B023 (asked before the next step)
             return
-
-
-def check_positive(**options: float) -> None:
-    """Raise unless all are positive and finite."""
-    for name, value in options.items():
-        if not 0 < value < math.inf:
-            raise OptionError(f"{name} is {value}; it must be positive and finite")
 
 
 def linear_costs(crf: DenseCRF) -> Tensor:

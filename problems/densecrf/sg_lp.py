@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import torch
 
-from blocklp.errors import OptionError
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
 from blocklp.problems.densecrf.run import Run
+from blocklp.problems.method_options import check_counts
 
 
 def sg_lp(run: Run, *, steps: int = 5) -> None:
@@ -38,8 +38,7 @@ def sg_lp(run: Run, *, steps: int = 5) -> None:
     ModelError
         If a compatibility has no metric below it.
     """
-    if steps < 1:
-        raise OptionError(f"steps is {steps}; give at least 1")
+    check_counts(steps=steps)
     crf, y = run.crf, run.start
     phi = crf.unary
     mean = crf.subgradient(crf.level, 2)

@@ -7,8 +7,8 @@ which every node is reduced again, and bounded by the roof dual and by a cover w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import networkx as nx
@@ -19,15 +19,19 @@ from numpy.typing import NDArray
 from blocklp.certify.exact_arithmetic import rounded_down
 from blocklp.deadline import Deadline
 from blocklp.errors import TimeLimitError
-from blocklp.problems.exact import DEFAULT, Callback, ExactResult, ExactRun, ExactSettings, in_units, search_loops
-from blocklp.problems.integers import Grid, Unit, total_of
+from blocklp.problems.discrete.adjacency import Adjacency
+from blocklp.problems.discrete.elimination import EliminationOrder, cheapest_order, neighbour_sets
+from blocklp.problems.discrete.exact import DEFAULT, Callback, ExactResult, ExactRun, ExactSettings, in_units, search_loops
+from blocklp.problems.discrete.integers import Grid, Unit, total_of
+from blocklp.problems.discrete.pipeline import Bracket, proved
+from blocklp.problems.discrete.reduced import Reduced
 from blocklp.problems.mis.heuristics import greedy_independent_set, swap_descent
 from blocklp.problems.mis.instance import WeightedGraph
 from blocklp.problems.mis.reductions import ReducedGraph
 from blocklp.problems.mis.relaxation import solve_mis
-from blocklp.problems.qpbo.elimination import WIDEST, cheapest_order, minimise_by_elimination
 from blocklp.problems.qpbo.exact import solve_qpbo_exactly
-from blocklp.problems.qpbo.presolve import FunctionPart, presolve
+from blocklp.problems.qpbo.instance import Qubo
+from blocklp.problems.qpbo.presolve import minimise_by_elimination, presolve
 from blocklp.search.best_first import Expansion, Node, branch_and_bound
 from blocklp.status import Status
 
@@ -86,16 +90,12 @@ def solve_mis_exactly(
     # No set weighs more than its integers stand for by more than all that rounding has lowered them.
     _, charge = unit.rounding(graph.weights, whole)
     integral = WeightedGraph(whole, graph.edges)
-    run = _GraphRun(deadline, in_units(callback, float(unit.size)), settings=settings, grid=Grid.of(whole, unit.near))
-    try:
-        members, most = run.solve(integral)
-    except KeyboardInterrupt:
-        run.status = Status.INTERRUPTED
-        members, most = _greedy(integral, deadline), float(whole.sum())
-    bound = 0.0 - rounded_down(-(unit.size * int(most) + charge))
-    labels, weight = torch.tensor(members.astype(np.int8)), math.fsum(graph.weights[members])
-    seconds = deadline.elapsed() - began
-    return ExactResult(labels, weight, bound, run.status is Status.OPTIMAL, run.nodes, seconds, run.status, run.detail)
+    run = ExactRun(deadline, in_units(callback, float(unit.size)), settings=settings)
+    found = proved(Graphs(Grid.of(whole, unit.near)), integral, run)
+    bound = 0.0 - rounded_down(unit.size * int(found.bound) - charge)
+    members = found.labels.astype(bool)
+    weight = math.fsum(graph.weights[members])
+    return run.result(torch.tensor(members.astype(np.int8)), weight, bound, deadline.elapsed() - began)
 
 
 def local_search(kernels: Any, graph: WeightedGraph, start: NDArray[np.bool_], rounds: int) -> NDArray[np.bool_]:
@@ -113,10 +113,9 @@ def local_search(kernels: Any, graph: WeightedGraph, start: NDArray[np.bool_], r
         Moves of the search.
     """
     inside, best = start.copy(), start.copy()
-    near = np.concatenate([graph.edges, graph.edges[:, ::-1]])
-    near = near[np.argsort(near[:, 0], kind="stable")]
-    first = np.concatenate([[0], np.cumsum(np.bincount(near[:, 0], minlength=graph.n))]).astype(np.int64)
-    kernels.tabu_swaps(first, np.ascontiguousarray(near[:, 1]), graph.weights, inside, rounds, 4000, best)
+    near = Adjacency.build(graph.n, graph.edges, torch.device("cpu"))
+    first = np.append(near.first.numpy(), 2 * len(graph.edges))
+    kernels.tabu_swaps(first, near.neighbour.numpy(), graph.weights, inside, rounds, 4000, best)
     return best
 
 
@@ -125,81 +124,80 @@ def _greedy(graph: WeightedGraph, deadline: Deadline) -> NDArray[np.bool_]:
     return np.asarray(swap_descent(graph, members, time_limit=deadline).members[0].numpy(), dtype=np.bool_)
 
 
-@dataclass
-class _GraphRun(ExactRun):
-    """One call, on a graph of whole weights whose sums are exact."""
+@dataclass(frozen=True)
+class Graphs:
+    """Graphs of whole weights whose sums are exact, as the pipeline of exact solvers sees them: it minimises minus the weight.
 
-    grid: Grid = field(kw_only=True)
+    Attributes
+    ----------
+    grid : Grid
+        What weights of sets can be.
+    """
 
-    def solve(self, graph: WeightedGraph) -> tuple[NDArray[np.bool_], float]:
-        """Members and bound."""
-        if not self.deadline.affords(PER_EDGE * (graph.n + len(graph.edges))):
-            self.status = Status.TIME_LIMIT
-            return _greedy(graph, self.deadline), float(graph.weights.sum())
-        kernel = _kernel(graph)
-        kernel.reduce(self.deadline)
-        most = kernel.won + sum(kernel.weights.values())
-        if not self.over():
-            left = kernel.fix_by_flow(self.deadline)
-            most = self.grid.lowered(kernel.won + left)
-        inside: set[int] = set()
-        bound = kernel.won
-        for nodes in nx.connected_components(nx.from_dict_of_lists(kernel.near)) if kernel.weights else ():
-            mine, part = self._component(*_graph(kernel, sorted(nodes)))
-            inside |= mine
-            bound += part
-        members = np.zeros(graph.n, dtype=bool)
-        members[list(kernel.lift(inside))] = True
-        return members, min(bound, most)
+    grid: Grid
 
-    def _component(self, graph: WeightedGraph, nodes: list[int]) -> tuple[set[int], float]:
-        best, most = np.zeros(graph.n, dtype=bool), float(graph.weights.sum())
-        try:
-            best = _greedy(graph, self.deadline)
-            if not self.over():
-                kernels = search_loops("blocklp.problems.mis.search_kernels", self)
-                if kernels is not None:
-                    best = local_search(kernels, graph, best, self._rounds(graph))
-                best, most = self._searched(kernels, graph, best)
-        except TimeLimitError:
-            self.status = Status.TIME_LIMIT
-        except KeyboardInterrupt:
-            self.status = Status.INTERRUPTED
-        return {nodes[v] for v in np.flatnonzero(best)}, most
+    def seconds(self, problem: WeightedGraph) -> float:
+        """Return how long reductions take, at least."""
+        return PER_EDGE * (problem.n + len(problem.edges))
 
-    def _rounds(self, graph: WeightedGraph) -> int:
-        """Rounds of local search: a fifth of the time left at most."""
-        each = graph.n + 8 * len(graph.edges) / graph.n
-        return int(min(200_000, 5e7 / graph.n, max(0.2 * self.deadline.left() * LOCAL / each, 1)))
+    def least(self, problem: WeightedGraph) -> float:
+        """Return minus the weight of all nodes."""
+        return -float(problem.weights.sum())
 
-    def _searched(self, kernels: Any, graph: WeightedGraph, best: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], float]:
-        if len(graph.edges) < SPARSE * graph.n and _is_function(graph, self):
+    def begin(self, problem: WeightedGraph, deadline: Deadline) -> NDArray[np.bool_]:
+        """Return a set that no swap improves."""
+        members = greedy_independent_set(problem, torch.tensor(problem.weights)[None], time_limit=deadline).members
+        return np.asarray(swap_descent(problem, members, time_limit=deadline).members[0].numpy(), dtype=np.bool_)
+
+    def reduce(self, problem: WeightedGraph, run: ExactRun) -> Reduced[WeightedGraph]:
+        """Return the components of what reductions leave, and the bound of the roof dual."""
+        kernel = _kernel(problem)
+        kernel.reduce(run.deadline)
+        least = -math.inf
+        if not run.over():
+            left = kernel.fix_by_flow(run.deadline)  # which also wins
+            least = self.grid.raised(-(kernel.won + left))
+        parts = [_graph(kernel, sorted(nodes)) for nodes in nx.connected_components(nx.from_dict_of_lists(kernel.near))]
+
+        def lift(found: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:
+            inside = {nodes[v] for (_, nodes), own in zip(parts, found, strict=True) for v in np.flatnonzero(own).tolist()}
+            return _members(problem.n, kernel.lift(inside))
+
+        return Reduced(-kernel.won, tuple(graph for graph, _ in parts), lift, least)
+
+    def search(self, part: WeightedGraph, found: Bracket) -> None:
+        """Improve by local search; then minimise as a quadratic function, or branch."""
+        run = found.run
+        kernels = search_loops("blocklp.problems.mis.search_kernels", run)
+        if kernels is not None:
+            # A fifth of the time left at most.
+            each = part.n + 8 * len(part.edges) / part.n
+            rounds = int(min(200_000, 5e7 / part.n, max(0.2 * run.deadline.left() * LOCAL / each, 1)))
+            found.labels = local_search(kernels, part, found.labels, rounds)
+        if len(part.edges) < SPARSE * part.n and _is_function(part, run):
             # Minus the energy of the best labels is the weight of the set that they can be made to.
-            found = solve_qpbo_exactly(graph.to_qubo(), time_limit=self.deadline, callback=self.callback, settings=self.settings)
-            self.detail = self.detail or found.detail
-            self.nodes += found.nodes
-            chosen = _independent(graph, found.labels.numpy())
-            if not found.proven:
-                self.status = found.status
-            return max(best, chosen, key=lambda b: float(graph.weight(b))), -found.bound
-        search, tolerance = _Branching(graph, best, kernels, self), self.grid.tolerance
+            best = solve_qpbo_exactly(part.to_qubo(), time_limit=run.deadline, callback=run.callback, settings=run.settings)
+            run.detail = run.detail or best.detail
+            run.nodes += best.nodes
+            chosen = _independent(part, best.labels.numpy())
+            if not best.proven:
+                run.status = best.status
+            found.labels, found.bound = max(found.labels, chosen, key=lambda b: float(part.weight(b))), best.bound
+            return
+        search = _Branching(part, found.labels, kernels, run, self.grid)
         result = branch_and_bound(
-            [search.root()], search.expand, batch=1, tol=0.999 * self.grid.step, time_limit=self.deadline, callback=self.callback
+            [search.root()], search.expand, batch=1, tol=0.999 * self.grid.step, time_limit=run.deadline, callback=run.callback
         )
-        self.nodes += search.nodes
-        # Whatever was pruned is heavier by less than a step: by nothing, or by what does not matter.
-        if result.proven:
-            return search.best, self.grid.lowered(search.weight + tolerance)
-        self.status = result.status
-        return search.best, self.grid.lowered(min(float(graph.weights.sum()), -result.bound + tolerance))
+        run.nodes += search.nodes
+        found.searched(search.best, -search.weight, result, self.grid)
 
 
 class _Branching:
     """Expands nodes, each a kernel of a graph."""
 
-    def __init__(self, graph: WeightedGraph, best: NDArray[np.bool_], kernels: Any, run: _GraphRun) -> None:
+    def __init__(self, graph: WeightedGraph, best: NDArray[np.bool_], kernels: Any, run: ExactRun, grid: Grid) -> None:
         self.graph, self.best, self.kernels = graph, best, kernels
-        self.grid, self.deadline, self.settings = run.grid, run.deadline, run.settings
+        self.grid, self.deadline, self.settings = grid, run.deadline, run.settings
         self.weight = float(graph.weight(best))
         self.nodes = 0
 
@@ -299,8 +297,7 @@ class _Branching:
         return best, False
 
     def _offer(self, kernel: ReducedGraph, inside: set[int]) -> None:
-        members = np.zeros(self.graph.n, dtype=bool)
-        members[list(kernel.lift(inside))] = True
+        members = _members(self.graph.n, kernel.lift(inside))
         weight = float(self.graph.weight(members))
         if weight > self.weight:
             self.best, self.weight = members, weight
@@ -313,44 +310,49 @@ def _graph(kernel: ReducedGraph, nodes: list[int]) -> tuple[WeightedGraph, list[
     return WeightedGraph.from_edges([kernel.weights[v] for v in nodes], np.array(edges, dtype=np.int64).reshape(-1, 2)), nodes
 
 
+def _members(n: int, inside: Iterable[int]) -> NDArray[np.bool_]:
+    """A set of nodes as a mask."""
+    members = np.zeros(n, dtype=bool)
+    members[list(inside)] = True
+    return members
+
+
 def _kernel(graph: WeightedGraph) -> ReducedGraph:
-    near: dict[int, set[int]] = {v: set() for v in range(graph.n)}
-    for a, b in graph.edges.tolist():
-        near[a].add(b)
-        near[b].add(a)
-    return ReducedGraph(dict(enumerate(graph.weights.tolist())), near)
+    return ReducedGraph(dict(enumerate(graph.weights.tolist())), dict(enumerate(neighbour_sets(graph.n, graph.edges))))
 
 
 def _is_function(graph: WeightedGraph, run: ExactRun) -> bool:
     """Whether to minimise a quadratic function instead: one that is stated by a graph of far more nodes, or one of small width."""
     parts = presolve(graph.to_qubo(), run.deadline).parts
-    return sum(part.qubo.n for part in parts) <= graph.n / 2 or _narrow(parts, run.deadline) <= run.settings.tables
+    return sum(part.n for part in parts) <= graph.n / 2 or _orders(parts, run.settings.tables, run.deadline) is not None
 
 
-def _narrow(parts: Iterable[FunctionPart], deadline: Deadline) -> float:
-    """Work of elimination on presolved functions; infinite where that is too wide, or to find out takes too long."""
-    work = 0.0
+def _orders(parts: Iterable[Qubo], most: float, deadline: Deadline) -> list[EliminationOrder] | None:
+    """Orders of elimination of presolved functions; None where that takes more than ``most`` entries of tables, or too long."""
+    orders = []
     for part in parts:
-        order = cheapest_order(part.qubo.n, part.qubo.edges, deadline)
-        work += order.work if order.width <= WIDEST else math.inf
-    return work
+        orders.append(cheapest_order([2] * part.n, part.edges, most, deadline))
+        if (most := most - orders[-1].work) < 0:
+            return None
+    return orders
 
 
 def _by_elimination(graph: WeightedGraph, most: float, deadline: Deadline) -> NDArray[np.bool_] | None:
     """A heaviest set, or None where that would take more than ``most`` entries of tables, or too long."""
     reduced = presolve(graph.to_qubo(), deadline)
-    if _narrow(reduced.parts, deadline) > most:
+    orders = _orders(reduced.parts, most, deadline)
+    if orders is None:
         return None
     labels = []
-    for part in reduced.parts:
-        found = minimise_by_elimination(part.qubo, cheapest_order(part.qubo.n, part.qubo.edges, deadline), deadline)
+    for part, order in zip(reduced.parts, orders, strict=True):
+        found = minimise_by_elimination(part, order, deadline)
         if found is None:
             return None
         labels.append(found)
     return _independent(graph, reduced.lift(labels))
 
 
-def _independent(graph: WeightedGraph, labels: NDArray[np.int8]) -> NDArray[np.bool_]:
+def _independent(graph: WeightedGraph, labels: NDArray[Any]) -> NDArray[np.bool_]:
     """Drop the lighter node of every pair that is in whole: never a loss, as the penalties are."""
     inside = labels.astype(bool)
     for a, b in graph.edges.tolist():

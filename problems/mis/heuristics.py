@@ -22,9 +22,9 @@ from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError
+from blocklp.problems.discrete.adjacency import NOISE, Adjacency, check_points
 from blocklp.problems.mis.instance import WeightedGraph
 from blocklp.problems.qpbo.arrays import first_true
-from blocklp.problems.qpbo.heuristics import NOISE, Adjacency, check_points
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from blocklp.problems.qpbo.arrays import (
     check_canonical,
     check_labels,
     first_true,
+    graph_attributes,
     merge_pairs,
-    missing_weight,
     refuse_self_loops,
 )
 from blocklp.problems.qpbo.instance import Qubo
@@ -139,14 +139,8 @@ class WeightedGraph:
         ModelError
             A node lacks the attribute, an edge is a self-loop, or the graph has no node.
         """
-        labels = tuple(graph.nodes)
-        index = {label: position for position, label in enumerate(labels)}
-        for label, data in graph.nodes(data=True):
-            if weight is not None and weight not in data:
-                raise missing_weight("node", label, weight)
-        weights = [1.0 if weight is None else graph.nodes[label][weight] for label in labels]
-        pairs = [(index[head], index[tail]) for head, tail in graph.edges()]
-        return cls.from_edges(weights, pairs, labels, str(graph.name))
+        weights, terms = graph_attributes(graph, weight, None)
+        return cls.from_edges(weights, [ends for *ends, _ in terms], tuple(graph.nodes), str(graph.name))
 
     def complement(self, max_bytes: int = MAX_BYTES) -> WeightedGraph:
         """Return the complement graph, on which cliques and independent sets change places.

@@ -17,10 +17,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from blocklp.deadline import Deadline
+from blocklp.problems.discrete.minimum_cut import minimum_cut
 from blocklp.problems.qpbo.arrays import IntArray
 
 FLOW = 2**30
@@ -228,12 +227,7 @@ def _roof(nodes: list[int], near: dict[int, set[int]], weights: IntArray) -> tup
     every = np.arange(n)
     row = np.concatenate([np.full(n, source), tails, n + every])
     column = np.concatenate([every, n + heads, np.full(n, sink)])
-    value = np.concatenate([weights, np.minimum(weights[tails], weights[heads]), weights]).astype(np.int32)
-    graph = csr_array((value, (row, column)), shape=(2 * n + 2, 2 * n + 2))
-    flow = maximum_flow(graph, source, sink)
-    residual = graph - flow.flow
-    residual.eliminate_zeros()
-    reached = np.zeros(2 * n + 2, dtype=bool)
-    reached[breadth_first_order(residual, source, return_predecessors=False)] = True
+    value = np.concatenate([weights, np.minimum(weights[tails], weights[heads]), weights])
+    flow, reached = minimum_cut(2 * n + 2, row, column, value)
     ones = every[reached[:n] & ~reached[n : 2 * n]]
-    return float(weights.sum()) - flow.flow_value / 2, [nodes[k] for k in ones]
+    return float(weights.sum()) - flow / 2, [nodes[k] for k in ones]

@@ -20,12 +20,12 @@ from torch import Tensor
 import blocklp as bl
 from blocklp.errors import OptionError
 from blocklp.oracles.simplex import AtMostOne
+from blocklp.problems.discrete.together import before, lenient, share, solve_together
 from blocklp.problems.mis.cliques import heavy_cliques
 from blocklp.problems.mis.heuristics import round_independent_set
 from blocklp.problems.mis.instance import WeightedGraph
 from blocklp.problems.qpbo.arrays import IntArray
 from blocklp.problems.qpbo.persistency import Persistency, closing_time, persistency_in_time
-from blocklp.problems.together import before, lenient, share, solve_together
 from blocklp.search.best_first import relative_gap
 
 CliqueBlocks = Literal["edges", "cliques"]

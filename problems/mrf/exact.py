@@ -7,7 +7,7 @@ minimised by elimination, a binary pairwise one as a quadratic function, another
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -16,21 +16,21 @@ from torch import Tensor
 
 from blocklp.certify.exact_arithmetic import rounded_down
 from blocklp.deadline import Deadline
-from blocklp.errors import TimeLimitError
 from blocklp.language.expression import View
-from blocklp.problems.elimination import PER_ENTRY
-from blocklp.problems.exact import DEFAULT, Callback, ExactResult, ExactRun, ExactSettings, in_units
-from blocklp.problems.integers import Grid, Unit, total_of
-from blocklp.problems.mrf.elimination import cheapest_order, minimise_by_elimination
+from blocklp.problems.discrete.elimination import PER_ENTRY, cheapest_order, eliminate
+from blocklp.problems.discrete.exact import DEFAULT, Callback, ExactResult, ExactRun, ExactSettings, in_units
+from blocklp.problems.discrete.integers import Grid, Unit, total_of
+from blocklp.problems.discrete.pipeline import Bracket, minimised, proved
+from blocklp.problems.discrete.reduced import Reduced
+from blocklp.problems.discrete.tightened_search import BUDGET, Branching, Fixings, search_tightened
+from blocklp.problems.discrete.tightening import Labelled
 from blocklp.problems.mrf.instance import Mrf
-from blocklp.problems.mrf.reductions import EnergyPart, reduced
+from blocklp.problems.mrf.reductions import reduced
 from blocklp.problems.mrf.relaxation import relax
 from blocklp.problems.mrf.rounding import alone, improved, incumbent
 from blocklp.problems.mrf.tightening import tightening_of
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
-from blocklp.problems.qpbo.exact import minimised as minimised_function
-from blocklp.problems.tightened_search import BUDGET, Branching, Fixings, search_tightened
-from blocklp.problems.tightening import Labelled
+from blocklp.problems.qpbo.exact import Functions
 from blocklp.status import Status
 
 FIRST = 0.2
@@ -90,22 +90,17 @@ def solve_mrf_exactly(
     whole = [np.where(np.isfinite(t), unit.whole(np.where(np.isfinite(t), t, 0.0)), np.inf) for t in tables]
     integral = Mrf(mrf.counts, [(scope, table) for (scope, _), table in zip(mrf.factors, whole, strict=True)])
     run = ExactRun(deadline, in_units(callback, float(unit.size)), settings=settings)
-    try:
-        labels, below = _minimised(integral, unit.near, run)
-    except KeyboardInterrupt:
-        run.status = Status.INTERRUPTED
-        labels, below = alone(mrf).numpy(), _trivial(integral)
-    energy, bound = _energy(mrf, labels), math.inf
-    if below < math.inf:
-        bound = min(energy, rounded_down(Fraction(mrf.constant) + unit.size * int(below) - _charge(unit, finite, whole, sizes)))
+    found = proved(Energies(unit.near), integral, run)
+    energy, bound = _energy(mrf, found.labels), math.inf
+    if found.bound < math.inf:
+        below = Fraction(mrf.constant) + unit.size * int(found.bound) - _charge(unit, finite, whole, sizes)
+        bound = min(energy, rounded_down(below))
     if bound == math.inf or bound >= mrf.top:
         energy, bound, run.status = math.inf, math.inf, Status.INFEASIBLE
     elif energy >= mrf.top:
         # No labelling below the top is known; where the best of all is, rounding alone left the bound below it.
         energy, run.status = math.inf, Status.STALLED if run.status is Status.OPTIMAL else run.status
-    seconds = deadline.elapsed() - began
-    proven = run.status in (Status.OPTIMAL, Status.INFEASIBLE)
-    return ExactResult(torch.tensor(labels), energy, bound, proven, run.nodes, seconds, run.status, run.detail)
+    return run.result(torch.tensor(found.labels), energy, bound, deadline.elapsed() - began)
 
 
 def _charge(unit: Unit, values: list[FloatArray], whole: list[FloatArray], sizes: FloatArray) -> Fraction:
@@ -123,95 +118,86 @@ def _energy(mrf: Mrf, labels: IntArray) -> float:
     return math.fsum([mrf.constant, *(table[tuple(labels[list(scope)])] for scope, table in mrf.factors)])
 
 
-def _trivial(mrf: Mrf) -> float:
-    """The sum of the least entries."""
-    return sum((float(table.min()) for _, table in mrf.factors), mrf.constant)
+@dataclass(frozen=True)
+class Energies:
+    """Energies of integers, as the pipeline of exact solvers sees them; a bound is infinite where no labelling is feasible.
 
+    Attributes
+    ----------
+    near : float
+        Share of the magnitudes that does not matter.
+    """
 
-def _minimised(mrf: Mrf, near: float, run: ExactRun) -> tuple[IntArray, float]:
-    """Labels and bound of an energy of integers, the constant included."""
-    left = reduced(mrf, run.deadline, run.settings.reduced_table)
-    if left.constant == math.inf:
-        return np.zeros(mrf.n, dtype=np.int64), math.inf
-    found = [_component(part, near, run) for part in left.parts]
-    if any(bound == math.inf for _, bound in found):
-        return np.zeros(mrf.n, dtype=np.int64), math.inf
-    return left.lift([labels for labels, _ in found]), left.constant + sum(bound for _, bound in found)
+    near: float
 
+    def seconds(self, problem: Mrf) -> float:
+        """Return nothing: reductions look at the clock themselves."""
+        return 0.0
 
-def _component(part: EnergyPart, near: float, run: ExactRun) -> tuple[IntArray, float]:
-    """Labels and bound of a connected energy without a constant; the bound is infinite where no labelling is feasible."""
-    mrf = part.mrf
-    labels, bound = alone(mrf).numpy(), _trivial(mrf)
-    try:
-        if run.over():
-            return labels, bound
-        order = cheapest_order(mrf, run.settings.energy_tables, run.deadline)
+    def least(self, problem: Mrf) -> float:
+        """Return the sum of the least entries."""
+        return sum((float(table.min()) for _, table in problem.factors), problem.constant)
+
+    def begin(self, problem: Mrf, deadline: Deadline) -> IntArray:
+        """Return the label of least cost of each variable."""
+        return np.asarray(alone(problem).numpy())
+
+    def reduce(self, problem: Mrf, run: ExactRun) -> Reduced[Mrf]:
+        """Drop labels, minimise out variables of at most two neighbours, and split."""
+        return reduced(problem, run.deadline, run.settings.reduced_table)
+
+    def search(self, part: Mrf, found: Bracket) -> None:
+        """Eliminate where tables are small; else minimise as a quadratic function, or branch by labels."""
+        run = found.run
+        order = cheapest_order(part.counts.tolist(), part.edges, run.settings.energy_tables, run.deadline, ("table",))
         if order.work <= run.settings.energy_tables and run.deadline.affords(4 * PER_ENTRY * order.work):
-            found = minimise_by_elimination(mrf, order, run.deadline)
-            if found is None:
-                run.status = Status.TIME_LIMIT
-                return labels, bound
-            run.nodes += 1
-            return found, float(mrf.energy(found))
-        grid = _grid(mrf, near)
-        if (qubo := mrf.to_qubo()) is not None:
+            labels = eliminate(part.counts.tolist(), part.factors, order, run.deadline)
+            found.eliminated(labels, part.energy)
+            return
+        finite = [table[np.isfinite(table)] for _, table in part.factors]
+        total = sum(float(np.abs(values).max(initial=0.0)) for values in finite)
+        if (qubo := part.to_qubo()) is not None:
             # So that what does not matter to the function does not matter to the energy either.
-            y, below = minimised_function(qubo, replace(grid, near=near / AS_FUNCTION), run)
-            return y.astype(np.int64), max(bound, below)
-        best, below = _searched(mrf, near, grid, run)
-        return best.labels.numpy(), max(bound, below)
-    except KeyboardInterrupt:
-        run.status = Status.INTERRUPTED
-        return labels, bound
-    except TimeLimitError:
-        run.status = Status.TIME_LIMIT
-        return labels, bound
+            function = minimised(Functions(self.near / AS_FUNCTION), qubo, run)
+            found.labels, found.bound = function.labels.astype(np.int64), max(found.bound, function.bound)
+        else:
+            self._searched(part, Grid.of(np.concatenate(finite), self.near, total), found)
 
-
-def _grid(mrf: Mrf, near: float) -> Grid:
-    """What energies can be."""
-    finite = [table[np.isfinite(table)] for _, table in mrf.factors]
-    return Grid.of(np.concatenate(finite), near, sum(float(np.abs(values).max(initial=0.0)) for values in finite))
-
-
-def _searched(mrf: Mrf, near: float, grid: Grid, run: ExactRun) -> tuple[Labelled, float]:
-    """Branch and bound by labels."""
-    best = incumbent(mrf, run.deadline.within(max(FIRST * run.deadline.left(), 1e-9)))
-    if run.over():
-        return best, _trivial(mrf)
-    try:
+    def _searched(self, mrf: Mrf, grid: Grid, found: Bracket) -> None:
+        run = found.run
+        best = incumbent(mrf, run.deadline.within(FIRST * run.deadline.left()))
+        found.labels = best.labels.numpy()
+        if run.over():
+            return
         relaxation = relax(mrf, "edges", time_limit=run.deadline)
-    except TimeLimitError:
-        run.status = Status.TIME_LIMIT
-        return best, _trivial(mrf)
-    columns = [relaxation.views[i,].index for i in range(mrf.n)]
-    ends = np.cumsum([0, *(len(c) for c in columns)])
+        columns = [relaxation.views[i,].index for i in range(mrf.n)]
+        ends = np.cumsum([0, *(len(c) for c in columns)])
 
-    def kept(fixings: Fixings) -> list[IntArray]:
-        """The labels that are left: those that are not 0 where no other one is 1."""
-        own = [fixings[ends[i] : ends[i + 1]] for i in range(mrf.n)]
-        return [np.flatnonzero((f != 0) & ((f == 1).sum() == (f == 1))) for f in own]
+        def kept(fixings: Fixings) -> list[IntArray]:
+            """The labels that are left: those that are not 0 where no other one is 1."""
+            own = [fixings[ends[i] : ends[i + 1]] for i in range(mrf.n)]
+            return [np.flatnonzero((f != 0) & ((f == 1).sum() == (f == 1))) for f in own]
 
-    def rest(fixings: Fixings) -> tuple[Labelled, float]:
-        labels = kept(fixings)
-        if not all(len(k) for k in labels):
-            return best, math.inf
-        counts = np.array([len(k) for k in labels])
-        factors = [(scope, table[np.ix_(*(labels[i] for i in scope))]) for scope, table in mrf.factors]
-        mine, below = _minimised(Mrf(counts, factors), near, run)
-        whole = np.array([k[label] for k, label in zip(labels, mine.tolist(), strict=True)])
-        return Labelled(torch.tensor(whole), float(mrf.energy(whole))), below
+        def rest(fixings: Fixings) -> tuple[Labelled, float]:
+            labels = kept(fixings)
+            if not all(len(k) for k in labels):
+                return best, math.inf
+            counts = np.array([len(k) for k in labels])
+            factors = [(scope, table[np.ix_(*(labels[i] for i in scope))]) for scope, table in mrf.factors]
+            left = minimised(self, Mrf(counts, factors), run)
+            whole = np.array([k[label] for k, label in zip(labels, left.labels.tolist(), strict=True)])
+            return Labelled(torch.tensor(whole), float(mrf.energy(whole))), left.bound
 
-    def rounded(points: Tensor) -> Labelled:
-        starts = torch.stack([points[:, ends[i] : ends[i + 1]].argmax(1) for i in range(mrf.n)], 1)
-        return improved(mrf, starts, run.deadline)
+        def rounded(points: Tensor) -> Labelled:
+            starts = torch.stack([points[:, ends[i] : ends[i + 1]].argmax(1) for i in range(mrf.n)], 1)
+            return improved(mrf, starts, run.deadline)
 
-    branching = Branching(
-        tightening_of(relaxation, BUDGET.blocks, run.deadline),
-        View(relaxation.model, "labels", torch.cat(columns)),
-        size=lambda fixings: sum(len(k) - 1 for k in kept(fixings)),
-        rounded=rounded,
-        rest=rest,
-    )
-    return search_tightened(branching, best, grid, run)
+        branching = Branching(
+            tightening_of(relaxation, BUDGET.blocks, run.deadline),
+            View(relaxation.model, "labels", torch.cat(columns)),
+            size=lambda fixings: sum(len(k) - 1 for k in kept(fixings)),
+            rounded=rounded,
+            rest=rest,
+        )
+        best, below = search_tightened(branching, best, grid, run)
+        found.labels, found.bound = best.labels.numpy(), max(found.bound, below)

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, OptionError
+from blocklp.problems.discrete.adjacency import NOISE, Adjacency
 from blocklp.problems.mrf.instance import FactorGroup, Mrf
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
-from blocklp.problems.qpbo.heuristics import NOISE, Adjacency
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.max_flow import roof_dual_labels
 

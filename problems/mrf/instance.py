@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from blocklp.errors import ModelError, NonFiniteError, ScopeError, ShapeError
-from blocklp.problems.qpbo.arrays import FloatArray, IntArray, as_finite, as_real, first_true, missing_weight
+from blocklp.problems.qpbo.arrays import FloatArray, IntArray, as_finite, as_real, first_true, graph_attributes
 from blocklp.problems.qpbo.instance import Qubo
 
 Factor = tuple[tuple[int, ...], FloatArray]
@@ -290,18 +290,10 @@ class Mrf:
         ShapeError, NonFiniteError
             As in the class.
         """
-        index = {node: position for position, node in enumerate(graph.nodes)}
-        factors: list[tuple[Sequence[int], ArrayLike]] = []
-        for node, data in graph.nodes(data=True):
-            if unary not in data:
-                raise missing_weight("node", node, unary)
-            factors.append(((index[node],), data[unary]))
-        counts = [len(np.atleast_1d(np.asarray(costs))) for _, costs in factors]
-        for head, tail, table in graph.edges(data=pairwise):
-            if table is None:
-                raise missing_weight("edge", (head, tail), pairwise)
-            ends = (index[head], index[tail])
-            factors.append((ends if graph.is_directed() else sorted(ends), table))
+        costs, terms = graph_attributes(graph, unary, pairwise)
+        counts = [len(np.atleast_1d(np.asarray(own))) for own in costs]
+        factors: list[tuple[Sequence[int], ArrayLike]] = [((i,), own) for i, own in enumerate(costs)]
+        factors += [(ends if graph.is_directed() else sorted(ends), table) for *ends, table in terms]
         return cls(np.array(counts, dtype=np.int64), factors, name=str(graph.name))
 
 

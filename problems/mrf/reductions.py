@@ -12,75 +12,20 @@ with at most two neighbours is minimised out.  *Components* are left to be solve
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
-import networkx
 import numpy as np
 
 from blocklp.deadline import Deadline
-from blocklp.problems.exact import DEFAULT
+from blocklp.problems.discrete.elimination import added, aligned
+from blocklp.problems.discrete.exact import DEFAULT
+from blocklp.problems.discrete.reduced import Elimination, Reduced, Rule, components
 from blocklp.problems.mrf.instance import Mrf
-from blocklp.problems.qpbo.arrays import FloatArray, IntArray
+from blocklp.problems.qpbo.arrays import FloatArray
 
 Scope = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class EnergyPart:
-    """A connected energy that is left.
-
-    Attributes
-    ----------
-    mrf : Mrf
-        The energy, without a constant.
-    variables : numpy.ndarray, shape (mrf.n,), int64
-        Its variables in the given energy.
-    labels : tuple of numpy.ndarray
-        The labels of each of them that are left.
-    """
-
-    mrf: Mrf
-    variables: IntArray
-    labels: tuple[IntArray, ...]
-
-
-@dataclass(frozen=True)
-class Reduced:
-    """What is left, and how to come back.
-
-    Attributes
-    ----------
-    n : int
-        Number of variables of the given energy.
-    constant : float
-        The minimum is that of the parts plus this; infinite where no labelling respects the hard constraints.
-    parts : tuple of EnergyPart
-        Energies without common variables.
-    rules : tuple
-        Variables minimised out, in order: the variable, the others that its best label depends on, and a table of that.
-    """
-
-    n: int
-    constant: float
-    parts: tuple[EnergyPart, ...]
-    rules: tuple[tuple[int, Scope, IntArray], ...]
-
-    def lift(self, labels: list[IntArray]) -> IntArray:
-        """Return labels of the given energy from labels of the parts, of the same value.
-
-        Parameters
-        ----------
-        labels : list of numpy.ndarray, shape (part.mrf.n,)
-        """
-        whole = np.zeros(self.n, dtype=np.int64)
-        for part, mine in zip(self.parts, labels, strict=True):
-            whole[part.variables] = [kept[label] for kept, label in zip(part.labels, mine.tolist(), strict=True)]
-        for variable, others, best in reversed(self.rules):
-            whole[variable] = best[tuple(whole[list(others)])]
-        return whole
-
-
-def reduced(mrf: Mrf, deadline: Deadline | None = None, most: int = DEFAULT.reduced_table) -> Reduced:
+def reduced(mrf: Mrf, deadline: Deadline | None = None, most: int = DEFAULT.reduced_table) -> Reduced[Mrf]:
     """Drop labels and minimise out variables until nothing more goes, and split into components.
 
     Parameters
@@ -105,12 +50,12 @@ class _Reducer:
         self.near: list[set[Scope]] = [set() for _ in range(mrf.n)]
         self.labels = [np.arange(count) for count in mrf.counts.tolist()]
         self.gone = np.zeros(mrf.n, dtype=bool)
-        self.rules: list[tuple[int, Scope, IntArray]] = []
+        self.rules: list[Rule] = []
         self.waiting = dict.fromkeys(range(mrf.n))
         for scope, table in mrf.factors:
             self._add(scope, table)
 
-    def run(self, deadline: Deadline) -> Reduced:
+    def run(self, deadline: Deadline) -> Reduced[Mrf]:
         """Look at variables until nothing changes."""
         while self.waiting and self.constant < np.inf and not deadline.over():
             i = next(iter(self.waiting))
@@ -118,8 +63,11 @@ class _Reducer:
             if not self.gone[i]:
                 self._look(i)
         if not self.constant < np.inf:
-            return Reduced(self.mrf.n, np.inf, (), ())
-        return Reduced(self.mrf.n, self.constant, self._parts(), tuple(self.rules))
+            return Reduced(np.inf, (), lambda found: np.zeros(self.mrf.n, dtype=np.int64))
+        pairs = [pair for scope in self.tables for pair in itertools.pairwise(scope)]
+        variables = components(np.array(pairs, dtype=np.int64).reshape(-1, 2), ~self.gone)
+        home = Elimination(self.mrf.counts.tolist(), self.rules, variables, self.labels)
+        return Reduced(self.constant, tuple(self._part(mine.tolist()) for mine in variables), home)
 
     def _look(self, i: int) -> None:
         for scope in self.near[i]:
@@ -176,17 +124,14 @@ class _Reducer:
                 table = np.take(self._remove(scope), 0, axis=scope.index(i))
                 self._add(tuple(j for j in scope if j != i), table)
         scopes = (i, *others)
-        shape = tuple(len(self.alone[j]) for j in scopes)
-        total = np.zeros(shape) + self.alone[i].reshape(-1, *(1 for _ in others))
-        for scope in tuple(self.near[i]):
-            table = self._remove(scope)
-            place = [scopes.index(j) for j in scope]
-            table = table.transpose(np.argsort(place))
-            total = total + table.reshape([shape[k] if k in place else 1 for k in range(len(scopes))])
+        place = {j: k for k, j in enumerate(scopes)}
+        tables = [aligned([place[j] for j in scope], self._remove(scope)) for scope in tuple(self.near[i])]
+        shape = [len(self.alone[j]) for j in scopes]
+        total = added(range(len(scopes)), shape, shape, [((0,), self.alone[i]), *tables])
         best = self.labels[i][total.argmin(0)]
         known = np.zeros([self.mrf.counts[j] for j in others], dtype=np.int64)
         known[np.ix_(*(self.labels[j] for j in others))] = best
-        self.rules.append((i, others, known))
+        self.rules.append((i, others, known.ravel()))
         self.gone[i] = True
         self._add(others, total.min(0))
 
@@ -210,17 +155,9 @@ class _Reducer:
         self.waiting |= dict.fromkeys(scope)
         return self.tables.pop(scope)
 
-    def _parts(self) -> tuple[EnergyPart, ...]:
-        graph = networkx.Graph()
-        graph.add_nodes_from(np.flatnonzero(~self.gone).tolist())
-        graph.add_edges_from(pair for scope in self.tables for pair in itertools.pairwise(scope))
-        parts = []
-        for members in networkx.connected_components(graph):
-            mine = sorted(members)
-            place = {i: k for k, i in enumerate(mine)}
-            factors: list[tuple[Scope, FloatArray]] = [((k,), self.alone[i]) for k, i in enumerate(mine)]
-            scopes = sorted({scope for i in mine for scope in self.near[i]})
-            factors += [(tuple(place[j] for j in scope), self.tables[scope]) for scope in scopes]
-            counts = np.array([len(self.labels[i]) for i in mine])
-            parts.append(EnergyPart(Mrf(counts, factors), np.array(mine), tuple(self.labels[i] for i in mine)))
-        return tuple(parts)
+    def _part(self, mine: list[int]) -> Mrf:
+        """The energy of some variables, without a constant."""
+        place = {i: k for k, i in enumerate(mine)}
+        scopes = sorted({scope for i in mine for scope in self.near[i]})
+        pairs = [(tuple(place[j] for j in scope), self.tables[scope]) for scope in scopes]
+        return Mrf([len(self.labels[i]) for i in mine], [*(((k,), self.alone[i]) for k, i in enumerate(mine)), *pairs])

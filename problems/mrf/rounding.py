@@ -7,11 +7,11 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.deadline import Deadline
+from blocklp.problems.discrete.tightening import Labelled
 from blocklp.problems.mrf.heuristics import descend, moved_by_flow
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.relaxation import MrfRelaxation
 from blocklp.problems.qpbo.heuristics import round_fractional
-from blocklp.problems.tightening import Labelled
 
 DESCENT = 0.5
 """Share of the time left for descents, at most; moves by flow have the rest."""
@@ -85,7 +85,7 @@ def improved(mrf: Mrf, starts: Tensor, deadline: Deadline) -> Labelled:
     deadline : Deadline
         For descent and moves.
     """
-    reached = descend(mrf, starts, time_limit=deadline.within(max(DESCENT * deadline.left(), 1e-9)))
+    reached = descend(mrf, starts, time_limit=deadline.within(DESCENT * deadline.left()))
     ranked = reached.labels[reached.energy.argsort(stable=True)]
     labels = ranked[0]
     if mrf.order <= 2:

@@ -13,13 +13,13 @@ from torch import Tensor
 import blocklp as bl
 from blocklp.engine.records import relative_gap
 from blocklp.errors import OptionError
+from blocklp.problems.discrete.tightening import Labelled, Told, tighten_in_turn
+from blocklp.problems.discrete.together import before, lenient, share, solve_together, stop
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.relaxation import Decomposition, MrfRelaxation, relax
 from blocklp.problems.mrf.rounding import incumbent, rounded
 from blocklp.problems.mrf.tightening import tightened_local_polytope
 from blocklp.problems.qpbo.tightening import tightened_roof_duality
-from blocklp.problems.tightening import Labelled, Told, tighten_in_turn
-from blocklp.problems.together import before, lenient, share, solve_together, stop
 from blocklp.search.best_first import relative_gap as labelling_gap
 from blocklp.search.tightening import Budget, Round, Tightened
 
@@ -188,7 +188,7 @@ def _tightened(relaxation: MrfRelaxation, budget: Budget, *, time_limit: bl.Dead
         labels = best.labels.long().cpu()
         return found, Labelled(labels, float(mrf.energy(labels.numpy())))
 
-    known = incumbent(mrf, time_limit.within(max(FIRST * time_limit.left(), 1e-9)))
+    known = incumbent(mrf, time_limit.within(FIRST * time_limit.left()))
     if _averages(relaxation, options):
         first = {k: v for k, v in options.items() if k != "told"}
         if budget.rounds:

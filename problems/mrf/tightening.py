@@ -26,12 +26,12 @@ from torch import Tensor
 import blocklp as bl
 from blocklp.oracles.joint import Joint
 from blocklp.oracles.pairwise import Pairwise
+from blocklp.problems.discrete.tightening import Labelled, Problem, tightened
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.marginals import Scope
 from blocklp.problems.mrf.relaxation import MrfRelaxation, cluster_kinds, cluster_name
 from blocklp.problems.mrf.rounding import rounded
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
-from blocklp.problems.tightening import Labelled, Problem, tightened
 from blocklp.search.tightening import Budget, Clusters, Tightened
 
 MOST_CANDIDATES = 200_000
@@ -200,7 +200,7 @@ def tightened_local_polytope(
     time_limit : float or Deadline
         Seconds.
     **options
-        The others of :func:`blocklp.problems.tightening.tightened`.
+        The others of :func:`blocklp.problems.discrete.tightening.tightened`.
 
     Returns
     -------
@@ -223,7 +223,7 @@ def tightening_of(relaxation: MrfRelaxation, most: int, deadline: bl.Deadline) -
     deadline : Deadline
         For listing cycles, and for every round.
     """
-    candidates = cycles(relaxation.mrf, time_limit=deadline.within(max(LISTING * deadline.left(), 1e-9)))
+    candidates = cycles(relaxation.mrf, time_limit=deadline.within(LISTING * deadline.left()))
     return Problem(
         relaxation.model,
         search=lambda solution: violated_clusters(relaxation, solution, candidates, most, time_limit=deadline),

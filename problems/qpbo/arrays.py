@@ -164,19 +164,31 @@ def check_labels(labels: tuple[Hashable, ...] | None, n: int) -> None:
         raise ModelError(f"labels holds {len(set(labels))} different labels for {n} nodes; give one label to each")
 
 
-def missing_weight(owner: str, key: object, attribute: str) -> ModelError:
-    """Build the error for a networkx node or edge that lacks its weight.
+def graph_attributes(graph: Any, node: str | None, edge: str | None) -> tuple[list[Any], list[tuple[int, int, Any]]]:
+    """Return attributes of the nodes of a networkx graph, in their order, and of its edges, by the numbers of their ends.
 
     Parameters
     ----------
-    owner : str
-        What lacks it, a node or an edge.
-    key : object
-        Its name in the graph.
-    attribute : str
-        The attribute that was asked for.
+    graph : networkx.Graph
+        The graph.
+    node, edge : str or None
+        Names of the attributes; None for a 1 each.
+
+    Raises
+    ------
+    ModelError
+        A node or an edge lacks its attribute.
     """
-    return ModelError(f"{owner} {key!r} has no attribute {attribute!r}; set it or pass the name of another one")
+    index = {label: position for position, label in enumerate(graph.nodes)}
+    values = [(label, 1.0 if node is None else data.get(node)) for label, data in graph.nodes(data=True)]
+    terms = [(head, tail, 1.0 if edge is None else data.get(edge)) for head, tail, data in graph.edges(data=True)]
+    for owner, key, value, attribute in (
+        *(("node", label, value, node) for label, value in values),
+        *(("edge", (head, tail), value, edge) for head, tail, value in terms),
+    ):
+        if value is None:
+            raise ModelError(f"{owner} {key!r} has no attribute {attribute!r}; set it or pass the name of another one")
+    return [value for _, value in values], [(index[head], index[tail], value) for head, tail, value in terms]
 
 
 def refuse_self_loops(pairs: IntArray) -> None:

@@ -29,8 +29,8 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.language.statement import Statement
 from blocklp.oracles.boolean_quadric import FourClique, FourCycle, Triangle, pentagonal
-from blocklp.problems.exact import affordable_loops
-from blocklp.problems.qpbo.heuristics import Adjacency
+from blocklp.problems.discrete.adjacency import Adjacency
+from blocklp.problems.discrete.exact import affordable_loops
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.results.solution import Solution
 from blocklp.search.tightening import Clusters, fresh

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from blocklp.campaigns import InProcess
 from blocklp.deadline import Deadline
 from blocklp.kernels import compiled
-from blocklp.problems.exact import ExactRun, ExactSettings
+from blocklp.problems.discrete.exact import ExactRun, ExactSettings
 from blocklp.problems.qpbo.convexify import EPS, Spins, Underestimator, convexified
 from blocklp.search.best_first import Expansion, Node, SearchResult
 from blocklp.search.over_workers import Sharing, branch_and_bound_over

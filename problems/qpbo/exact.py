@@ -7,6 +7,7 @@ elimination, another by branch and bound on convex underestimators.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -15,22 +16,22 @@ import torch
 from blocklp.campaigns import Executor
 from blocklp.certify.exact_arithmetic import rounded_down
 from blocklp.deadline import Deadline
-from blocklp.errors import TimeLimitError
 from blocklp.options import required_hook
-from blocklp.problems.elimination import PER_ENTRY, EliminationOrder
-from blocklp.problems.exact import DEFAULT, Callback, ExactResult, ExactRun, ExactSettings, in_units, search_loops
-from blocklp.problems.integers import Grid, Unit, total_of
+from blocklp.problems.discrete.elimination import PER_ENTRY, cheapest_order
+from blocklp.problems.discrete.exact import DEFAULT, Callback, ExactResult, ExactRun, ExactSettings, in_units, search_loops
+from blocklp.problems.discrete.integers import Grid, Unit, total_of
+from blocklp.problems.discrete.pipeline import Bracket, minimised, proved
+from blocklp.problems.discrete.reduced import Reduced
+from blocklp.problems.discrete.tightened_search import BUDGET, Branching, Fixings, search_tightened
+from blocklp.problems.discrete.tightening import Labelled
 from blocklp.problems.qpbo.convex_search import KERNELS, search_convex
 from blocklp.problems.qpbo.convexify import Spins
-from blocklp.problems.qpbo.elimination import WIDEST, cheapest_order, minimise_by_elimination
 from blocklp.problems.qpbo.heuristics import one_flip_descent, round_fractional, tabu_search
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.node_search import Rule, search_nodes
-from blocklp.problems.qpbo.presolve import LabelArray, fold, presolve
+from blocklp.problems.qpbo.presolve import LabelArray, fold, minimise_by_elimination, presolve
 from blocklp.problems.qpbo.relaxation import roof_duality_model, solve_qpbo
 from blocklp.problems.qpbo.tightening import best_of, tightening_of
-from blocklp.problems.tightened_search import BUDGET, Branching, Fixings, search_tightened
-from blocklp.problems.tightening import Labelled
 from blocklp.status import Status
 
 PER_START = 2e-7
@@ -103,148 +104,125 @@ def solve_qpbo_exactly(
     charge, _ = unit.rounding(given, whole)
     integral = Qubo(whole[: qubo.n], qubo.edges, whole[qubo.n :])
     closing = PER_ANSWER * (qubo.n + len(qubo.edges))
-    limit = deadline.within(max(deadline.left() - closing, 1e-9))
+    limit = deadline.within(deadline.left() - closing)
     run = ExactRun(limit, in_units(callback, float(unit.size)), executor=executor, settings=settings)
-    try:
-        labels, below = minimised(integral, Grid.of(whole, unit.near), run, branching)
-    except KeyboardInterrupt:
-        run.status = Status.INTERRUPTED
-        labels, below = _descended(integral, deadline), _trivial(integral)
-    bound = rounded_down(Fraction(qubo.offset) + unit.size * int(below) - charge)
+    result = proved(Functions(unit.near, branching), integral, run)
+    bound = rounded_down(Fraction(qubo.offset) + unit.size * int(result.bound) - charge)
     # Rounded once; the sum of products would be rounded at every term.
-    inside = labels.astype(bool)
+    inside = result.labels.astype(bool)
     terms = [qubo.linear[inside], qubo.quadratic[inside[qubo.edges].all(1)], [qubo.offset]]
-    energy = math.fsum(np.concatenate(terms))
-    seconds, proven = deadline.elapsed() - began, run.status is Status.OPTIMAL
-    return ExactResult(torch.tensor(labels), energy, bound, proven, run.nodes, seconds, run.status, run.detail)
+    return run.result(torch.tensor(inside.astype(np.int8)), math.fsum(np.concatenate(terms)), bound, deadline.elapsed() - began)
 
 
-def minimised(qubo: Qubo, grid: Grid, run: ExactRun, branching: Rule | None = None) -> tuple[LabelArray, float]:
-    """Labels and bound of a function with integer coefficients, below ``run``'s limits.
+@dataclass(frozen=True)
+class Functions:
+    """Quadratic functions with integer coefficients, as the pipeline of exact solvers sees them.
 
     Reductions never raise the sum of all magnitudes, so all values are integers that float64 adds up exactly, and multiples of the
-    spacing; so are the bounds.
+    spacing of their grid; so are the bounds.
 
-    Parameters
+    Attributes
     ----------
-    qubo : Qubo
-        The function, with integer coefficients.
-    grid : Grid
-        The grid of its values.
-    run : ExactRun
-        Deadline, callback and settings; gets the status.
+    near : float
+        Share of the magnitudes that does not matter.
     branching : Rule, optional
         As in :func:`solve_qpbo_exactly`.
     """
-    if not run.deadline.affords(PER_TERM * (qubo.n + len(qubo.edges))):
-        run.status = Status.TIME_LIMIT
-        return _descended(qubo, run.deadline), _trivial(qubo)
-    reduced = presolve(qubo, run.deadline)
-    found = [_component(part.qubo, _grid_of(part.qubo, grid), run, branching) for part in reduced.parts]
-    labels = reduced.lift([mine for mine, _ in found])
-    energy = float(qubo.energy(labels))
-    gap = sum(float(part.qubo.energy(mine)) - bound for part, (mine, bound) in zip(reduced.parts, found, strict=True))
-    return labels, energy - gap
 
+    near: float
+    branching: Rule | None = None
 
-def _component(qubo: Qubo, grid: Grid, run: ExactRun, branching: Rule | None) -> tuple[LabelArray, float]:
-    """Labels and bound of a connected function all of whose variables have three neighbours or more."""
-    labels, bound = np.zeros(qubo.n, dtype=np.int8), _trivial(qubo)
-    try:
-        labels = _descended(qubo, run.deadline)
-        if run.over():
-            return labels, bound
-        order = cheapest_order(qubo.n, qubo.edges, run.deadline)
+    def seconds(self, problem: Qubo) -> float:
+        """Return how long presolve takes, at least."""
+        return PER_TERM * (problem.n + len(problem.edges))
+
+    def least(self, problem: Qubo) -> float:
+        """Return the sum of all that is negative."""
+        return float(np.minimum(problem.linear, 0).sum() + np.minimum(problem.quadratic, 0).sum())
+
+    def begin(self, problem: Qubo, deadline: Deadline) -> LabelArray:
+        """Return labels that no flip improves."""
+        return np.asarray(one_flip_descent(problem, torch.zeros(1, problem.n), time_limit=deadline).y[0], dtype=np.int8)
+
+    def reduce(self, problem: Qubo, run: ExactRun) -> Reduced[Qubo]:
+        """Return connected functions all of whose variables have three neighbours or more."""
+        return presolve(problem, run.deadline)
+
+    def search(self, part: Qubo, found: Bracket) -> None:
+        """Eliminate where tables are small; else fix persistent labels and start again, or search."""
+        run = found.run
+        grid = Grid.of(np.concatenate([part.linear, part.quadratic]), self.near)
+        affordable = max(run.settings.tables, run.settings.tables_at_once)
+        order = cheapest_order([2] * part.n, part.edges, affordable, run.deadline)
         if order.work <= run.settings.tables_at_once:
-            return _eliminated(qubo, order, run, labels, bound)
-        labels = _incumbent(qubo, labels, run.deadline.within(max(0.2 * run.deadline.left(), 1e-9)))
+            found.eliminated(minimise_by_elimination(part, order, run.deadline), part.energy)
+            return
+        found.labels = _incumbent(part, found.labels, run.deadline.within(0.2 * run.deadline.left()))
         if run.over():
-            return labels, bound
-        relaxed = solve_qpbo(qubo, tol=1e-5, passes=400, time_limit=run.deadline)
-        if relaxed.energy < float(qubo.energy(labels)):
-            labels = relaxed.labels.numpy().astype(np.int8)
-        bound = grid.raised(max(bound, float(relaxed.relaxation.safe_bound[0])))
+            return
+        relaxed = solve_qpbo(part, tol=1e-5, passes=400, time_limit=run.deadline)
+        if relaxed.energy < float(part.energy(found.labels)):
+            found.labels = relaxed.labels.numpy().astype(np.int8)
+        found.bound = grid.raised(max(found.bound, float(relaxed.relaxation.safe_bound[0])))
         if relaxed.relaxation.status[0] is Status.INTERRUPTED:
             raise KeyboardInterrupt
         weak = relaxed.persistency.weak
         if (weak >= 0).any():
-            rest, free, constant = fold(qubo, weak)
-            if rest is None:
-                return weak.astype(np.int8), constant
-            mine, below = minimised(rest, grid, run, branching)
-            labels = weak.astype(np.int8)
-            labels[free] = mine
-            return labels, max(bound, below + constant)
-        if branching is not None and not run.over():
-            return search_nodes(qubo, labels, grid, run, branching)
-        affordable = order.work <= run.settings.tables and order.width <= WIDEST
-        if affordable and run.deadline.affords(4 * PER_ENTRY * order.work):
-            return _eliminated(qubo, order, run, labels, bound)
-        if run.over():
-            return labels, bound
-        if qubo.n <= LARGEST and len(qubo.edges) > run.settings.dense * qubo.n:
-            if search_loops(KERNELS, run) is not None:
-                return _searched(qubo, grid, run, labels, bound)
-        return _tightened(qubo, grid, run, labels, bound)
-    except TimeLimitError:
-        run.status = Status.TIME_LIMIT
-        return labels, bound
-    except KeyboardInterrupt:
-        run.status = Status.INTERRUPTED
-        return labels, bound
+            found.labels, below = self.folded(part, weak, run)
+            found.bound = max(found.bound, below)
+        elif self.branching is not None and not run.over():
+            found.labels, found.bound = search_nodes(part, found.labels, grid, run, self.branching)
+        elif order.work <= run.settings.tables and run.deadline.affords(4 * PER_ENTRY * order.work):
+            found.eliminated(minimise_by_elimination(part, order, run.deadline), part.energy)
+        elif run.over():
+            return
+        elif part.n <= LARGEST and len(part.edges) > run.settings.dense * part.n and search_loops(KERNELS, run) is not None:
+            result, spins = search_convex(Spins.of(part), grid.step, (2 * found.labels - 1).astype(np.int8), run)
+            labels = ((spins + 1) // 2).astype(np.int8)
+            found.searched(labels, float(part.energy(labels)), result, grid)
+        else:
+            self._tightened(part, grid, found)
 
+    def folded(self, problem: Qubo, fixings: LabelArray, run: ExactRun) -> tuple[LabelArray, float]:
+        """Return labels with some fixings, and a bound on all that have them.
 
-def _grid_of(qubo: Qubo, grid: Grid) -> Grid:
-    """The grid of a part, often a coarser one."""
-    return Grid.of(np.concatenate([qubo.linear, qubo.quadratic]), grid.near)
-
-
-def _trivial(qubo: Qubo) -> float:
-    """The sum of all that is negative."""
-    return float(np.minimum(qubo.linear, 0).sum() + np.minimum(qubo.quadratic, 0).sum())
-
-
-def _eliminated(qubo: Qubo, order: EliminationOrder, run: ExactRun, labels: LabelArray, bound: float) -> tuple[LabelArray, float]:
-    found = minimise_by_elimination(qubo, order, run.deadline)
-    if found is None:
-        run.status = Status.TIME_LIMIT
-        return labels, bound
-    run.nodes += 1
-    return found, float(qubo.energy(found))
-
-
-def _searched(qubo: Qubo, grid: Grid, run: ExactRun, labels: LabelArray, bound: float) -> tuple[LabelArray, float]:
-    start = (2 * labels - 1).astype(np.int8)
-    result, best = search_convex(Spins.of(qubo), grid.step, start, run)
-    labels = ((best + 1) // 2).astype(np.int8)
-    energy = float(qubo.energy(labels))
-    # Whatever was pruned is better by less than a step: by nothing, or by what does not matter.
-    if result.proven:
-        return labels, max(bound, grid.raised(energy - grid.tolerance))
-    run.status = result.status
-    return labels, min(energy, grid.raised(max(bound, result.bound - grid.tolerance)))
-
-
-def _tightened(qubo: Qubo, grid: Grid, run: ExactRun, labels: LabelArray, bound: float) -> tuple[LabelArray, float]:
-    model = roof_duality_model(qubo)
-
-    def rest(fixings: Fixings) -> tuple[Labelled, float]:
-        left, free, constant = fold(qubo, fixings)
-        whole, below = fixings.copy(), constant
+        Parameters
+        ----------
+        problem : Qubo
+            The function.
+        fixings : ndarray
+            ``(n,)`` int8: 0 or 1 where fixed, -1 elsewhere.
+        run : ExactRun
+            Limits.
+        """
+        left, free, below = fold(problem, fixings)
+        whole = fixings.astype(np.int8)
         if left is not None:
-            whole[free], below = minimised(left, grid, run)
-            below += constant
-        return Labelled(torch.tensor(whole), float(qubo.energy(whole))), below
+            rest = minimised(self, left, run)
+            whole[free] = rest.labels
+            below += rest.bound
+        return whole, below
 
-    branching = Branching(
-        tightening_of(model, qubo, BUDGET.blocks, run.deadline),
-        model.variables["y"],
-        size=lambda fixings: int((fixings < 0).sum()),
-        rounded=lambda points: best_of(round_fractional(qubo, points, time_limit=run.deadline)),
-        rest=rest,
-    )
-    best, found = search_tightened(branching, Labelled(torch.tensor(labels), float(qubo.energy(labels))), grid, run)
-    return best.labels.numpy().astype(np.int8), max(bound, found)
+    def _tightened(self, part: Qubo, grid: Grid, found: Bracket) -> None:
+        run = found.run
+        model = roof_duality_model(part)
+
+        def labelled(labels: LabelArray) -> Labelled:
+            return Labelled(torch.tensor(labels), float(part.energy(labels)))
+
+        def rest(fixings: Fixings) -> tuple[Labelled, float]:
+            labels, below = self.folded(part, fixings, run)
+            return labelled(labels), below
+
+        branching = Branching(
+            tightening_of(model, part, BUDGET.blocks, run.deadline),
+            model.variables["y"],
+            size=lambda fixings: int((fixings < 0).sum()),
+            rounded=lambda points: best_of(round_fractional(part, points, time_limit=run.deadline)),
+            rest=rest,
+        )
+        best, below = search_tightened(branching, labelled(found.labels), grid, run)
+        found.labels, found.bound = best.labels.numpy().astype(np.int8), max(found.bound, below)
 
 
 def _incumbent(qubo: Qubo, labels: LabelArray, deadline: Deadline) -> LabelArray:
@@ -256,7 +234,3 @@ def _incumbent(qubo: Qubo, labels: LabelArray, deadline: Deadline) -> LabelArray
     # About 1e8 operations at most.
     found = tabu_search(qubo, starts, int(min(20 * n + 500, 1e8 / STARTS / n)), time_limit=deadline)
     return np.asarray(found.y[int(found.energy.argmin())], dtype=np.int8)
-
-
-def _descended(qubo: Qubo, deadline: Deadline) -> LabelArray:
-    return np.asarray(one_flip_descent(qubo, torch.zeros(1, qubo.n), time_limit=deadline).y[0], dtype=np.int8)

@@ -30,8 +30,8 @@ from blocklp.problems.qpbo.arrays import (
     check_canonical,
     check_labels,
     first_true,
+    graph_attributes,
     merge_pairs,
-    missing_weight,
     refuse_self_loops,
 )
 
@@ -199,22 +199,9 @@ class Qubo:
         ModelError
             A node or an edge lacks its attribute, or the graph has no node.
         """
-        labels = tuple(graph.nodes)
-        index = {label: position for position, label in enumerate(labels)}
-        for label, data in graph.nodes(data=True):
-            if linear not in data:
-                raise missing_weight("node", label, linear)
-        terms = list(graph.edges(data=quadratic))
-        for head, tail, value in terms:
-            if value is None:
-                raise missing_weight("edge", (head, tail), quadratic)
-        return cls.from_terms(
-            [graph.nodes[label][linear] for label in labels],
-            [(index[head], index[tail]) for head, tail, _ in terms],
-            [value for _, _, value in terms],
-            labels=labels,
-            name=str(graph.name),
-        )
+        values, terms = graph_attributes(graph, linear, quadratic)
+        pairs, coefficients = [ends for *ends, _ in terms], [value for *_, value in terms]
+        return cls.from_terms(values, pairs, coefficients, labels=tuple(graph.nodes), name=str(graph.name))
 
     @classmethod
     def from_bqm(cls, bqm: Any) -> Qubo:

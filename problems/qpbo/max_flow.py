@@ -7,10 +7,9 @@ Kolmogorov and C. Rother, PAMI 29 (2007).
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
+from blocklp.problems.discrete.minimum_cut import minimum_cut
 from blocklp.problems.qpbo.instance import Qubo
 
 CAPACITY = 2**30
@@ -48,13 +47,7 @@ def roof_dual_labels(qubo: Qubo) -> NDArray[np.int8]:
     other = np.concatenate([np.full(n, 2 * n), np.where(quadratic > 0, second, second + n)])
     weight = np.abs(np.concatenate([linear, quadratic]))
     rows, columns = np.concatenate([tail, other]), np.concatenate([_complement(other, n), _complement(tail, n)])
-    arcs = scipy.sparse.coo_array((np.tile(weight, 2), (rows, columns)), shape=(2 * n + 2, 2 * n + 2)).tocsr()
-    arcs.eliminate_zeros()
-    capacity = scipy.sparse.csr_matrix(arcs.astype(np.int32))
-    residual = scipy.sparse.csr_matrix(capacity - maximum_flow(capacity, 2 * n, 2 * n + 1).flow)
-    residual.eliminate_zeros()
-    reached = np.zeros(2 * n + 2, dtype=bool)
-    reached[breadth_first_order(residual, 2 * n, return_predecessors=False)] = True
+    _, reached = minimum_cut(2 * n + 2, rows, columns, np.tile(weight, 2))
     return np.where(reached[:n], 1, np.where(reached[n : 2 * n], 0, -1)).astype(np.int8)
 
 

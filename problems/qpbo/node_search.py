@@ -17,8 +17,9 @@ from torch import Tensor
 import blocklp as bl
 from blocklp.campaigns import InProcess
 from blocklp.errors import ShapeError
-from blocklp.problems.exact import ExactRun
-from blocklp.problems.integers import Grid
+from blocklp.problems.discrete.exact import ExactRun
+from blocklp.problems.discrete.fixed_nodes import both_sides, fixed_node
+from blocklp.problems.discrete.integers import Grid
 from blocklp.problems.qpbo.heuristics import round_fractional
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.presolve import LabelArray
@@ -220,7 +221,7 @@ class _NodeSearch:
         free = torch.full((1, self.qubo.n), -1, dtype=torch.int8)
         found = self.nodes.solve(free, relaxed.state, self.start[1] - self.margin, sweeps=0, time_limit=deadline)
         bound = max(float(found.bound[0]), float(relaxed.safe_bound[0]))
-        return _node(bound, 0, found.fixings, found.multipliers)
+        return fixed_node(bound, 0, found.fixings, found.multipliers)
 
     def expand(self, nodes: list[Node], incumbent: float, deadline: bl.Deadline) -> Expansion:
         """Bound nodes, round their points, and split those that are open.
@@ -272,13 +273,5 @@ class _NodeSearch:
             if not bool(found.open[k]):
                 children.append(Node(bound, node.depth))
             elif bool(branched[k]):  # what is not is a labelling
-                for value, side in ((0, found.if_zero), (1, found.if_one)):
-                    child = fixings[k : k + 1].clone()
-                    child[0, columns[k]] = value
-                    below = max(bound, float(side[k, columns[k]]))
-                    children.append(_node(below, node.depth + 1, child, found.multipliers[k : k + 1]))
+                children += both_sides(found, k, columns[k], bound, node.depth)
         return Expansion(children, math.inf if labels is None else energy, labels)
-
-
-def _node(bound: float, depth: int, fixings: Tensor, multipliers: Tensor) -> Node:
-    return Node(bound, depth, (fixings, multipliers), multipliers.nbytes + fixings.nbytes)

@@ -45,11 +45,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from blocklp.deadline import Deadline
 from blocklp.errors import NonFiniteError, ShapeError
+from blocklp.problems.discrete.minimum_cut import minimum_cut
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray, first_true
 from blocklp.problems.qpbo.instance import Qubo
 
@@ -265,13 +264,8 @@ def _overcharged(pairs: IntArray, demand: IntArray, slack: IntArray, owner: IntA
     sink = source + 1
     row = np.concatenate([np.full(len(pairs), source), position, position, nodes])
     column = np.concatenate([position, pairs[:, 0], pairs[:, 1], np.full(len(nodes), sink)])
-    capacity = np.concatenate([supply, supply, supply, room]).astype(np.int32)
-    graph = csr_array((capacity, (row, column)), shape=(sink + 1, sink + 1))
-    # The flow matrix is antisymmetric, so this difference is the residual graph with its backward arcs.
-    residual = graph - maximum_flow(graph, source, sink).flow
-    residual.eliminate_zeros()
-    reached = breadth_first_order(residual, source, return_predecessors=False)
-    return np.asarray(reached[reached < slack.size], dtype=np.int64)
+    _, reached = minimum_cut(sink + 1, row, column, np.concatenate([supply, supply, supply, room]))
+    return np.flatnonzero(reached[: slack.size])
 
 
 def _charges(place: IntArray, amount: IntArray) -> IntArray:

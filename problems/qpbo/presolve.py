@@ -8,75 +8,21 @@ functions).  *Persistency.*  Labels that :func:`~blocklp.problems.qpbo.persisten
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from blocklp.deadline import Deadline
+from blocklp.problems.discrete.elimination import EliminationOrder, eliminate
+from blocklp.problems.discrete.reduced import Elimination, Reduced, Rule, components
 from blocklp.problems.qpbo.arrays import IntArray
 from blocklp.problems.qpbo.instance import Qubo
 
 LabelArray = NDArray[np.int8]
-Rule = tuple[int, float, tuple[tuple[int, float], ...]]
-"""A variable, its coefficient and those of its pairs when it was minimised out."""
 
 
-@dataclass(frozen=True)
-class FunctionPart:
-    """A connected function that is left.
-
-    Attributes
-    ----------
-    qubo : Qubo
-        The function, with offset zero.
-    variables : numpy.ndarray, shape (qubo.n,), int64
-        Its variables in the given function.
-    """
-
-    qubo: Qubo
-    variables: IntArray
-
-
-@dataclass(frozen=True)
-class Presolved:
-    """What is left, and how to come back.
-
-    Attributes
-    ----------
-    n : int
-        Number of variables of the given function.
-    offset : float
-        The minimum is that of the parts plus this.
-    parts : tuple of FunctionPart
-        Functions without common variables.
-    rules : tuple
-        Variables minimised out, in order.
-    """
-
-    n: int
-    offset: float
-    parts: tuple[FunctionPart, ...]
-    rules: tuple[Rule, ...]
-
-    def lift(self, labels: list[LabelArray]) -> LabelArray:
-        """Return labels of the given function from labels of the parts, of the same value but for rounding.
-
-        Parameters
-        ----------
-        labels : list of numpy.ndarray, shape (part.qubo.n,)
-        """
-        whole = np.zeros(self.n, dtype=np.int8)
-        for part, mine in zip(self.parts, labels, strict=True):
-            whole[part.variables] = mine
-        for variable, linear, pairs in reversed(self.rules):
-            whole[variable] = linear + sum(p * whole[other] for other, p in pairs) < 0
-        return whole
-
-
-def presolve(qubo: Qubo, deadline: Deadline | None = None) -> Presolved:
+def presolve(qubo: Qubo, deadline: Deadline | None = None) -> Reduced[Qubo]:
     r"""Minimise out variables of degree at most two until none is left, or until the deadline, and split into components.
 
     The sum of the magnitudes of linear and quadratic coefficients never grows: on two neighbours :math:`\min(0, a + p y + q z)` has
@@ -87,32 +33,38 @@ def presolve(qubo: Qubo, deadline: Deadline | None = None) -> Presolved:
         if p:
             near[a][b] = near[b][a] = p
     linear, offset = qubo.linear.tolist(), qubo.offset
-    gone, rules = [False] * qubo.n, []
+    gone, rules = [False] * qubo.n, list[Rule]()
     waiting = [v for v in range(qubo.n) if len(near[v]) <= 2]
     while waiting and not (deadline is not None and deadline.over()):
         v = waiting.pop()
         if gone[v] or len(near[v]) > 2:
             continue
         gone[v] = True
-        pairs = tuple(near[v].items())
-        rules.append((v, linear[v], pairs))
-        for other, _ in pairs:
-            del near[other][v]
-        waiting += [other for other, _ in pairs]
-        least = min(0.0, linear[v])
+        alone = linear[v]
+        least = min(0.0, alone)
         offset += least
-        alone = [min(0.0, linear[v] + p) - least for _, p in pairs]
-        for (other, _), change in zip(pairs, alone, strict=True):
-            linear[other] += change
-        if len(pairs) == 2:
+        pairs = tuple(near[v].items())
+        near[v].clear()
+        for other, p in pairs:
+            del near[other][v]
+            linear[other] += min(0.0, alone + p) - least
+            waiting.append(other)
+        if not pairs:
+            rules.append((v, (), (alone < 0,)))
+        elif len(pairs) == 1:
+            ((a, p),) = pairs
+            rules.append((v, (a,), (alone < 0, alone + p < 0)))
+        else:
             (a, p), (b, q) = pairs
-            together = min(0.0, linear[v] + p + q) - least - alone[0] - alone[1]
-            joined = near[a].get(b, 0.0) + together
+            both = alone + p + q
+            rules.append((v, (a, b), (alone < 0, alone + q < 0, alone + p < 0, both < 0)))
+            joined = near[a].get(b, 0.0) + (min(0.0, both) - min(0.0, alone + p) - min(0.0, alone + q) + least)
             if joined:
                 near[a][b] = near[b][a] = joined
             elif b in near[a]:
                 del near[a][b], near[b][a]
-    return Presolved(qubo.n, offset, _parts(np.array(linear), near, gone), tuple(rules))
+    parts, variables = _parts(np.array(linear), near, ~np.array(gone))
+    return Reduced(offset, parts, Elimination([2] * qubo.n, rules, variables))
 
 
 def fold(qubo: Qubo, labels: LabelArray) -> tuple[Qubo | None, IntArray, float]:
@@ -136,18 +88,35 @@ def fold(qubo: Qubo, labels: LabelArray) -> tuple[Qubo | None, IntArray, float]:
     return Qubo(linear[free], place[qubo.edges[kept]], qubo.quadratic[kept]), np.flatnonzero(free), constant
 
 
-def _parts(linear: NDArray[np.float64], near: list[dict[int, float]], gone: list[bool]) -> tuple[FunctionPart, ...]:
-    n = len(linear)
-    edges = np.array([(a, b) for a in range(n) for b in near[a] if a < b], dtype=np.int64).reshape(-1, 2)
-    order = np.lexsort((edges[:, 1], edges[:, 0]))
-    edges = edges[order]
-    values = np.array([near[a][b] for a, b in edges.tolist()])
-    _, owner = connected_components(coo_array((np.ones(len(edges)), edges.T), shape=(n, n)), directed=False)
-    owner[np.array(gone, dtype=bool)] = -1
-    parts = []
-    for k in np.unique(owner[owner >= 0]):
-        mine = owner == k
-        place = np.cumsum(mine) - 1
-        inside = mine[edges[:, 0]] if len(edges) else np.zeros(0, dtype=bool)
-        parts.append(FunctionPart(Qubo(linear[mine], place[edges[inside]], values[inside]), np.flatnonzero(mine)))
-    return tuple(parts)
+def minimise_by_elimination(qubo: Qubo, order: EliminationOrder, deadline: Deadline) -> IntArray | None:
+    """Return a minimiser, or None where there is no time for the next table.
+
+    Parameters
+    ----------
+    qubo : Qubo
+        The function.
+    order : EliminationOrder
+        Which variables are eliminated one after the other.
+    deadline : Deadline
+        Asked before every table.
+    """
+    alone, pairs = np.zeros((qubo.n, 2)), np.zeros((len(qubo.edges), 2, 2))
+    alone[:, 1], pairs[:, 1, 1] = qubo.linear, qubo.quadratic
+    scopes = chain(zip(range(qubo.n)), qubo.edges.tolist())
+    return eliminate([2] * qubo.n, zip(scopes, chain(alone, pairs), strict=True), order, deadline)
+
+
+def _parts(
+    linear: NDArray[np.float64], near: list[dict[int, float]], left: NDArray[np.bool_]
+) -> tuple[tuple[Qubo, ...], list[IntArray]]:
+    """Connected functions, and their variables."""
+    terms = [(a, b, p) for a, others in enumerate(near) for b, p in sorted(others.items()) if a < b]
+    edges, values = np.array([(a, b) for a, b, _ in terms], dtype=np.int64).reshape(-1, 2), np.array([p for _, _, p in terms])
+    variables = components(edges, left)
+    place, owner = np.zeros((2, len(linear)), dtype=np.int64)
+    for k, mine in enumerate(variables):
+        place[mine], owner[mine] = np.arange(len(mine)), k
+    order = np.argsort(owner[edges[:, 0]], kind="stable")
+    pairs = np.split(order, np.cumsum(np.bincount(owner[edges[:, 0]], minlength=len(variables)))[:-1])
+    parts = [Qubo(linear[mine], place[edges[own]], values[own]) for mine, own in zip(variables, pairs, strict=False)]
+    return tuple(parts), variables

@@ -19,14 +19,14 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.language.offsets import Offsets
+from blocklp.problems.discrete.tightening import Labelled, Told, tighten_in_turn
+from blocklp.problems.discrete.together import before, lenient, solve_batches
 from blocklp.problems.qpbo.batch import EDGE, QuboBatch, roof_duality_batch
 from blocklp.problems.qpbo.heuristics import round_fractional
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.order import passing_order
 from blocklp.problems.qpbo.persistency import Persistency, closing_time, persistency_in_time
 from blocklp.problems.qpbo.tightening import tightened_roof_duality
-from blocklp.problems.tightening import Labelled, Told, tighten_in_turn
-from blocklp.problems.together import before, lenient, solve_batches
 from blocklp.search.best_first import relative_gap
 from blocklp.search.tightening import Budget, Round
 

@@ -12,10 +12,10 @@ from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 from torch import Tensor
 
 import blocklp as bl
+from blocklp.problems.discrete.tightening import Labelled, Problem, tightened
 from blocklp.problems.qpbo.clusters import Pairs, violated_cycles
 from blocklp.problems.qpbo.heuristics import Labellings, round_fractional, tabu_search
 from blocklp.problems.qpbo.instance import Qubo
-from blocklp.problems.tightening import Labelled, Problem, tightened
 from blocklp.search.tightening import Budget, Tightened
 
 STARTS, TABU_NODES = 32, 2000
@@ -38,7 +38,7 @@ def tightened_roof_duality(
     time_limit : float or Deadline
         Seconds, of which a fifth at most goes to the first labelling.
     **options
-        The others of :func:`blocklp.problems.tightening.tightened`.
+        The others of :func:`blocklp.problems.discrete.tightening.tightened`.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def tightened_roof_duality(
         As there; labels are int8.
     """
     budget, deadline = budget or Budget(), bl.Deadline.of(time_limit)
-    best = incumbent(qubo, deadline.within(max(0.2 * deadline.left(), 1e-9)))
+    best = incumbent(qubo, deadline.within(0.2 * deadline.left()))
     return tightened(tightening_of(model, qubo, budget.blocks, deadline), best, budget, time_limit=deadline, **options)
 
 

@@ -14,7 +14,7 @@ pytest.importorskip("numba")
 import blocklp as bl
 from blocklp.errors import TimeLimitError
 from blocklp.kernels import compiled
-from blocklp.problems import exact
+from blocklp.problems.discrete import exact
 from blocklp.problems.mis import WeightedGraph, search_kernels, solve_mis, solve_mis_exactly
 from blocklp.problems.mrf import Mrf, solve_mrf, solve_mrf_exactly
 from blocklp.problems.qpbo import Qubo, solve_qpbo, solve_qpbo_exactly

@@ -43,12 +43,8 @@ def set_partitioning(pattern: Pattern, facts: RowFacts, found: Split) -> float:
 
     Parameters
     ----------
-    pattern : Pattern
-        The nonzeros of the matrix.
-    facts : RowFacts
-        Of its rows.
-    found : Split
-        The structure.
+    pattern, facts, found
+        As in :func:`white`.
 
     Returns
     -------

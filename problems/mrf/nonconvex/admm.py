@@ -23,8 +23,9 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import OptionError
+from blocklp.problems.method_options import check_positive
 from blocklp.problems.mrf.nonconvex.projected_gradient import project
-from blocklp.problems.mrf.nonconvex.run import NonconvexRun, check_positive
+from blocklp.problems.mrf.nonconvex.run import NonconvexRun
 from blocklp.status import Status
 
 Split = Literal["cyclic", "star", "symmetric"]

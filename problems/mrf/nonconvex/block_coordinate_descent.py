@@ -11,8 +11,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from blocklp.problems.method_options import check_positive
 from blocklp.problems.mrf.nonconvex.multilinear import Multilinear
-from blocklp.problems.mrf.nonconvex.run import NonconvexRun, check_positive
+from blocklp.problems.mrf.nonconvex.run import NonconvexRun
 from blocklp.status import Status
 
 

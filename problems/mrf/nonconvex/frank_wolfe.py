@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import OptionError
+from blocklp.problems.method_options import check_positive
 from blocklp.problems.mrf.nonconvex.polynomial import evaluate, minimiser
-from blocklp.problems.mrf.nonconvex.run import NonconvexRun, check_positive
+from blocklp.problems.mrf.nonconvex.run import NonconvexRun
 from blocklp.status import Status
 
 

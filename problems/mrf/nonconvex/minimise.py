@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from blocklp.deadline import Deadline
 from blocklp.errors import NonFiniteError, OptionError, ShapeError
 from blocklp.problems.method_options import check_options
 from blocklp.problems.mrf.instance import Mrf
@@ -39,7 +40,7 @@ def minimise(
     *,
     seed: int = 0,
     device: str | torch.device = "cpu",
-    time_limit: float = math.inf,
+    time_limit: float | Deadline = math.inf,
     **options: Any,
 ) -> Minimised:
     r"""Look for labellings of little energy by minimising the multilinear energy over the simplices, from several starts at once.
@@ -60,7 +61,7 @@ def minimise(
         Of the random points; the first ones do not depend on how many there are.
     device : str or torch.device
         Where to work, if ``starts`` is a number.
-    time_limit : float
+    time_limit : float or Deadline
         Seconds after which the last points are rounded and returned.
     **options
         Those of the method.
@@ -81,10 +82,9 @@ def minimise(
         If the method cannot take the model.
     """
     check_options(METHODS, method, options)
-    if not time_limit > 0:
-        raise OptionError(f"time_limit is {time_limit}; give a positive time")
+    deadline = Deadline.of(time_limit)
     energy = Multilinear(mrf, starts.device if isinstance(starts, Tensor) else torch.device(device))
-    run = NonconvexRun(energy, _points(energy, starts, seed), time_limit)
+    run = NonconvexRun(energy, _points(energy, starts, seed), deadline)
     try:
         METHODS[method](run, **options)
         labels = rounded(energy, run.point, run)

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from blocklp.problems.discrete.adjacency import NOISE
 from blocklp.problems.mrf.heuristics import softened
 from blocklp.problems.mrf.instance import FactorGroup, Mrf
-from blocklp.problems.qpbo.heuristics import NOISE
 
 
 class Facing:

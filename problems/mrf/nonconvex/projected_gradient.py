@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from blocklp.oracles.simplex import threshold
+from blocklp.problems.method_options import check_positive
 from blocklp.problems.mrf.nonconvex.frank_wolfe import descend_along
-from blocklp.problems.mrf.nonconvex.run import NonconvexRun, check_positive
+from blocklp.problems.mrf.nonconvex.run import NonconvexRun
 
 
 def projected_gradient(run: NonconvexRun, *, rate: float = 1.0, steps: int = 200, tolerance: float = 1e-6) -> None:

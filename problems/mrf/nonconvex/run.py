@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from blocklp.errors import OptionError
+from blocklp.deadline import Deadline
 from blocklp.problems.mrf.nonconvex.multilinear import Multilinear
 from blocklp.status import Status
 
@@ -78,16 +77,15 @@ class NonconvexRun:
         PASS_LIMIT unless something else ends the run.
     """
 
-    def __init__(self, energy: Multilinear, start: Tensor, time_limit: float) -> None:
+    def __init__(self, energy: Multilinear, start: Tensor, deadline: Deadline) -> None:
         self.energy, self.point, self.status = energy, start, Status.PASS_LIMIT
-        self._began = time.perf_counter()
-        self._deadline = self._began + time_limit
+        self._deadline, self._began = deadline, deadline.elapsed()
         self._trace: list[tuple[Tensor, float]] = []
 
     @property
     def seconds(self) -> float:
         """Time since the start."""
-        return time.perf_counter() - self._began
+        return self._deadline.elapsed() - self._began
 
     def step(self, point: Tensor, value: Tensor) -> bool:
         """Note a step's points and the objective there ``(batch,)``; return whether time is up."""
@@ -97,7 +95,7 @@ class NonconvexRun:
 
     def over(self) -> bool:
         """Whether time is up."""
-        if time.perf_counter() >= self._deadline:
+        if self._deadline.over():
             self.status = Status.TIME_LIMIT
         return self.status == Status.TIME_LIMIT
 
@@ -106,10 +104,3 @@ class NonconvexRun:
         none = self.point.new_empty(0, len(self.point))
         values = torch.stack([value for value, _ in self._trace]) if self._trace else none
         return NonconvexHistory(values, torch.tensor([seconds for _, seconds in self._trace], dtype=torch.float64))
-
-
-def check_positive(**options: float) -> None:
-    """Raise OptionError unless all are positive."""
-    for name, value in options.items():
-        if not value > 0:
-            raise OptionError(f"{name} is {value}; give a positive number")

@@ -209,7 +209,7 @@ def test_exact_points_in_any_mode() -> None:
 
 def test_a_layer_says_what_it_does() -> None:
     said = repr(layer_of("matching", rho=2.0))
-    assert "[3, 3] costs 'price', minimize, Prox(rho=2.0)" in said
+    assert "[3, 3] costs 'price', minimize, ProximalTerm(rho=2.0)" in said
 
 
 def test_wrong_models_are_named() -> None:

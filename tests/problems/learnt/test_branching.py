@@ -7,8 +7,8 @@ import torch
 
 import blocklp as bl
 from blocklp.errors import FormatError, OptionError, ShapeError
-from blocklp.problems.exact import ExactRun
-from blocklp.problems.integers import Grid
+from blocklp.problems.discrete.exact import ExactRun
+from blocklp.problems.discrete.integers import Grid
 from blocklp.problems.learnt import LearntBranching, train_branching
 from blocklp.problems.learnt.branching import features, fresh
 from blocklp.problems.learnt.families import independent_set, sparse

@@ -206,6 +206,6 @@ def test_the_command_prints_one_object(tmp_path: Path) -> None:
     shares = np.load(tmp_path / "x.npz")
     assert d.worth(shares["x"]) == pytest.approx(told["primal"], rel=1e-12) and shares["price"].shape == (10,)
     stopped = subprocess.run([*command[:-2], "0", "--time-limit", "20", "--json"], capture_output=True, text=True)
-    assert stopped.returncode in (0, 1) and json.loads(stopped.stdout)["status"] in ("optimal", "stalled", "time limit")
+    assert stopped.returncode in (0, 1) and json.loads(stopped.stdout)["status"] in ("optimal", "stalled", "time_limit")
     wrong = subprocess.run([*command[:4], str(tmp_path / "none.npz")], capture_output=True, text=True)
     assert wrong.returncode == 2 and "none.npz" in wrong.stderr

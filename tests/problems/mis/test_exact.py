@@ -8,7 +8,7 @@ from scipy.sparse import coo_array
 
 import blocklp as bl
 from blocklp.errors import ModelError, OptionError
-from blocklp.problems.exact import ExactSettings
+from blocklp.problems.discrete.exact import ExactSettings
 from blocklp.problems.mis import WeightedGraph, read_graph, solve_mis_exactly
 from blocklp.problems.mis.reductions import ReducedGraph
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,13 +11,15 @@ import pytest
 pytest.importorskip("numba", reason="tightened searches bound nodes in compiled loops")
 
 import blocklp as bl
-from blocklp.problems import tightened_search
-from blocklp.problems.exact import ExactSettings
+from blocklp.problems.discrete import tightened_search
+from blocklp.problems.discrete.elimination import cheapest_order, eliminate
+from blocklp.problems.discrete.exact import ExactSettings
 from blocklp.problems.mrf import Mrf, read_mrf, solve_mrf_exactly
 from blocklp.problems.mrf import exact as mrf_exact
-from blocklp.problems.mrf.elimination import cheapest_order, minimise_by_elimination
 from blocklp.problems.mrf.reductions import reduced
 from blocklp.status import Status
+
+from ..interrupts import interrupt_anywhere
 
 OVER = bl.Deadline(1.0, began=-10.0)
 
@@ -77,8 +80,8 @@ def test_reductions_keep_the_minimum(seed):
     left = reduced(mrf) if seed % 5 else reduced(mrf, OVER)
     labels, total = [], left.constant
     for part in left.parts:
-        every = np.array(list(itertools.product(*map(range, part.mrf.counts))))
-        values = part.mrf.energy(every)
+        every = np.array(list(itertools.product(*map(range, part.counts))))
+        values = part.energy(every)
         labels.append(every[values.argmin()])
         total += values.min()
     assert total == minimum(mrf)
@@ -96,12 +99,15 @@ def test_labels_that_are_equal_everywhere_are_not_both_dropped():
 def test_elimination(seed):
     rng = np.random.default_rng(seed)
     mrf = random_energy(rng, n=8, hard=[0, 0.2][seed % 2], whole=True)
-    order = cheapest_order(mrf, math.inf)
-    assert sorted(order.variables) == list(range(8))
-    found = minimise_by_elimination(mrf, order, bl.Deadline())
-    assert float(mrf.energy(found)) == minimum(mrf)
-    assert minimise_by_elimination(mrf, order, OVER) is None
-    assert cheapest_order(mrf, 1.0).work == cheapest_order(mrf, math.inf, OVER).work == math.inf
+    counts, edges = mrf.counts.tolist(), mrf.edges
+    for rule in ("table", "band", "fill"):
+        order = cheapest_order(counts, edges, rules=[rule])
+        assert sorted(order.variables) == list(range(8))
+        found = eliminate(counts, mrf.factors, order, bl.Deadline())
+        assert float(mrf.energy(found)) == minimum(mrf)
+        assert eliminate(counts, mrf.factors, order, OVER) is None
+        assert cheapest_order(counts, edges, 1.0, rules=[rule]).work == math.inf
+        assert cheapest_order(counts, edges, deadline=OVER, rules=[rule]).work == math.inf
 
 
 @pytest.mark.parametrize("hard", [0.0, 0.1])
@@ -118,20 +124,6 @@ def test_a_deadline_leaves_a_bracket(hard):
         assert found.proven or found.status is Status.TIME_LIMIT
 
 
-def interrupted_after(given, calls):
-    """A function that Ctrl-C is pressed in, once, after so many calls; and a list that says whether it was."""
-    left, pressed = [calls], []
-
-    def stop(*arguments, **options):
-        left[0] -= 1
-        if left[0] == -1:
-            pressed.append(True)
-            raise KeyboardInterrupt
-        return given(*arguments, **options)
-
-    return stop, pressed
-
-
 @pytest.mark.parametrize(
     ("place", "name"),
     [
@@ -146,14 +138,11 @@ def test_an_interrupt_anywhere_leaves_a_bracket(place, name, monkeypatch):
     rng = np.random.default_rng(2)
     mrf = Mrf(np.full(6, 3), [(e, rng.normal(size=(3, 3))) for e in itertools.combinations(range(6), 2)])
     best = minimum(mrf)
-    for after in (0, 2):
-        with monkeypatch.context() as patch:
-            stop, pressed = interrupted_after(getattr(place, name), after)
-            patch.setattr(place, name, stop)
-            found = solve_mrf_exactly(mrf, settings=settings)
-        assert bool(pressed) == (found.status is Status.INTERRUPTED) == (not found.proven)
+
+    def check(found):
         assert found.bound <= best <= found.energy + 1e-9
-        assert pressed or after
+
+    interrupt_anywhere(monkeypatch, place, name, (0, 2), partial(solve_mrf_exactly, mrf, settings=settings), check)
 
 
 def test_that_no_labelling_is_feasible_is_proved_by_search(monkeypatch):

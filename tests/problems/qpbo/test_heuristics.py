@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from blocklp.errors import NonFiniteError, OptionError, ShapeError
+from blocklp.problems.discrete.adjacency import Adjacency
 from blocklp.problems.qpbo import Qubo, heuristics, one_flip_descent, read_qubo, round_fractional, tabu_search
-from blocklp.problems.qpbo.heuristics import Adjacency
 
 
 def random_qubo(n, density, seed, integer=False):

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from blocklp.campaigns import InProcess, LocalExecutor
 from blocklp.errors import FormatError
 from blocklp.problems.command_line.app import app
-from blocklp.problems.exact import ExactSettings
+from blocklp.problems.discrete.exact import ExactSettings
 from blocklp.problems.qpbo import Qubo, StrongBranching, solve_qpbo_exactly
 from blocklp.problems.qpbo import exact as exact_module
 from blocklp.problems.qpbo.proof import check_proof, proof_from_log

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.errors import OptionError
-from blocklp.problems.together import share, stop
+from blocklp.problems.discrete.together import share, stop
 from blocklp.results.values import Values
 from blocklp.search.best_first import relative_gap
 from blocklp.search.tightening import Budget, Round, Search, Tightened, tighten

@@ -20,9 +20,10 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.language.expression import View
-from blocklp.problems.exact import ExactRun
-from blocklp.problems.integers import Grid
-from blocklp.problems.tightening import Labelled, Problem, tightened
+from blocklp.problems.discrete.exact import ExactRun
+from blocklp.problems.discrete.fixed_nodes import both_sides, fixed_node
+from blocklp.problems.discrete.integers import Grid
+from blocklp.problems.discrete.tightening import Labelled, Problem, tightened
 from blocklp.search.best_first import Expansion, Node, SearchEvent, branch_and_bound
 from blocklp.search.tightening import Budget, Round
 from blocklp.status import Status
@@ -156,7 +157,7 @@ class _TightenedSearch:
         free = torch.full((1, len(self.nodes.columns)), -1, dtype=torch.int8)
         found = self.nodes.solve(free, solution.state, cutoff=self.goal(), sweeps=0, time_limit=self.run.deadline)
         self.gap, self.size = self.best.energy - float(solution.bound[0]), self.branching.size(free[0].numpy())
-        self.root = _node(float(solution.safe_bound[0]), 0, found.fixings, found.multipliers)
+        self.root = fixed_node(float(solution.safe_bound[0]), 0, found.fixings, found.multipliers)
         return self.branching.size(found.fixings[0].numpy()) / self.size
 
     def branch(self) -> None:
@@ -217,12 +218,5 @@ class _TightenedSearch:
                     unresolved.append(Node(max(bound, below)))
             else:
                 column = int(scores[k].argmax())
-                for value, side in ((0, found.if_zero), (1, found.if_one)):
-                    child = fixings[k : k + 1].clone()
-                    child[0, column] = value
-                    children.append(_node(max(bound, float(side[k, column])), node.depth + 1, child, found.multipliers[k : k + 1]))
+                children += both_sides(found, k, column, bound, node.depth)
         return Expansion(children, self.best.energy, self.best, unresolved)
-
-
-def _node(bound: float, depth: int, fixings: Tensor, multipliers: Tensor) -> Node:
-    return Node(bound, depth, (fixings, multipliers), multipliers.nbytes + fixings.nbytes)

@@ -149,7 +149,3 @@ class Grid:
         The quotient may be rounded, but never across an integer.
         """
         return bound if math.isinf(bound) else math.ceil(bound / self.spacing) * self.spacing
-
-    def lowered(self, bound: float) -> float:
-        """The largest value that is not above a bound."""
-        return bound if math.isinf(bound) else math.floor(bound / self.spacing) * self.spacing

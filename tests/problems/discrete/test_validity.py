@@ -5,6 +5,7 @@ import math
 import time
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ import torch
 import blocklp as bl
 from blocklp.errors import ModelError
 from blocklp.kernels import compiled
-from blocklp.problems import tightened_search
-from blocklp.problems.exact import ExactRun, ExactSettings
-from blocklp.problems.integers import LARGEST, Grid, Unit
+from blocklp.problems.discrete import tightened_search
+from blocklp.problems.discrete.exact import ExactRun, ExactSettings
+from blocklp.problems.discrete.integers import LARGEST, Grid, Unit
+from blocklp.problems.discrete.tightened_search import Branching, search_tightened
+from blocklp.problems.discrete.tightening import Labelled
 from blocklp.problems.mis import WeightedGraph, solve_mis_exactly
 from blocklp.problems.mis import exact as mis_module
 from blocklp.problems.mis.reductions import ReducedGraph
@@ -24,8 +27,8 @@ from blocklp.problems.qpbo import Qubo, convex_search, roof_duality_model, solve
 from blocklp.problems.qpbo import exact as qpbo_module
 from blocklp.problems.qpbo.convexify import Spins
 from blocklp.problems.qpbo.tightening import tightening_of
-from blocklp.problems.tightened_search import Branching, search_tightened
-from blocklp.problems.tightening import Labelled
+
+from ..interrupts import interrupt_anywhere
 
 pytest.importorskip("numba")
 
@@ -193,16 +196,9 @@ def test_integers_stand_for_the_values(kind):
 
 def test_a_grid_rounds_to_its_multiples():
     grid = Grid.of(np.array([6.0, -9.0, 0.0]), 0.0)
-    assert (grid.spacing, grid.step, grid.raised(-4.5), grid.raised(3.0), grid.lowered(-4.5), grid.lowered(3.0)) == (
-        3,
-        3,
-        -3,
-        3,
-        -6,
-        3,
-    )
+    assert (grid.spacing, grid.step, grid.raised(-4.5), grid.raised(3.0), grid.raised(-6.0)) == (3, 3, -3, 3, -6)
     for nothing in (-math.inf, math.inf):
-        assert grid.raised(nothing) == grid.lowered(nothing) == nothing
+        assert grid.raised(nothing) == nothing
     loose = Grid.of(np.array([2.0**40, 1.0]), 1e-9)
     assert loose.step == loose.tolerance == math.floor((2**40 + 1) * 1e-9)
 
@@ -216,26 +212,10 @@ def frustrated(seed):
     return Qubo.from_terms(linear, pairs, rng.integers(-5, 10, len(pairs)))
 
 
-def interrupt(monkeypatch, owner, name, after):
-    """Press Ctrl-C, once, in the call of a function that comes after so many; return a list that says whether it was."""
-    given, left, pressed = getattr(owner, name), after, []
-
-    def interrupted(*args, **options):
-        nonlocal left
-        left -= 1
-        if left == -1:
-            pressed.append(True)
-            raise KeyboardInterrupt
-        return given(*args, **options)
-
-    monkeypatch.setattr(owner, name, staticmethod(interrupted) if isinstance(vars(owner)[name], classmethod) else interrupted)
-    return pressed
-
-
 @pytest.mark.parametrize(
     "owner, name",
     [
-        *((qpbo_module, name) for name in ("presolve", "_descended", "cheapest_order", "tabu_search", "solve_qpbo", "fold")),
+        *((qpbo_module, name) for name in ("presolve", "one_flip_descent", "cheapest_order", "tabu_search", "solve_qpbo", "fold")),
         *((qpbo_module, name) for name in ("minimise_by_elimination", "search_convex")),
         *((convex_search, name) for name in ("convexified", "branch_and_bound_over")),
         (Spins, "of"),
@@ -244,13 +224,8 @@ def interrupt(monkeypatch, owner, name, after):
 def test_an_interrupt_anywhere_leaves_a_bracket_of_the_minimum(owner, name, all_labellings, monkeypatch):
     qubo, every = frustrated(0), all_labellings(12)
     settings = ExactSettings() if name == "minimise_by_elimination" else search_only(tightened=False)
-    for after in range(3):
-        with monkeypatch.context() as patch:
-            pressed = interrupt(patch, owner, name, after)
-            found = solve_qpbo_exactly(qubo, settings=settings)
-        check_minimum(qubo, found, every)
-        assert bool(pressed) == (found.status is bl.Status.INTERRUPTED) == (not found.proven)
-        assert pressed or after
+    solve = partial(solve_qpbo_exactly, qubo, settings=settings)
+    interrupt_anywhere(monkeypatch, owner, name, range(3), solve, lambda found: check_minimum(qubo, found, every))
 
 
 @pytest.mark.parametrize(
@@ -267,13 +242,8 @@ def test_an_interrupt_anywhere_in_a_tightened_search_leaves_a_bracket(owner, nam
     settings = search_only(tightened=True)
     # The best labellings at once would leave nothing to offer.
     monkeypatch.setattr(qpbo_module, "_incumbent", lambda part, labels, deadline: np.zeros(part.n, dtype=np.int8))
-    for after in (0, 1, 5):
-        with monkeypatch.context() as patch:
-            pressed = interrupt(patch, owner, name, after)
-            found = solve_qpbo_exactly(qubo, settings=settings)
-        check_minimum(qubo, found, every)
-        assert bool(pressed) == (found.status is bl.Status.INTERRUPTED) == (not found.proven)
-        assert pressed or after
+    solve = partial(solve_qpbo_exactly, qubo, settings=settings)
+    interrupt_anywhere(monkeypatch, owner, name, (0, 1, 5), solve, lambda found: check_minimum(qubo, found, every))
 
 
 def crowded(seed):
@@ -287,7 +257,10 @@ def crowded(seed):
 @pytest.mark.parametrize(
     "owner, name",
     [
-        *((mis_module, name) for name in ("_greedy", "_kernel", "local_search", "_narrow", "solve_qpbo_exactly", "branch_and_bound")),
+        *(
+            (mis_module, name)
+            for name in ("swap_descent", "_kernel", "local_search", "_orders", "solve_qpbo_exactly", "branch_and_bound")
+        ),
         (mis_module, "_graph"),
         *((ReducedGraph, name) for name in ("reduce", "fix_by_flow", "lift", "drop")),
     ],
@@ -295,13 +268,8 @@ def crowded(seed):
 def test_an_interrupt_anywhere_leaves_a_bracket_of_the_heaviest_set(owner, name, all_labellings, monkeypatch):
     graph, every = crowded(0), all_labellings(14)
     settings = ExactSettings() if name == "solve_qpbo_exactly" else BRANCHED
-    for after in (0, 1, 5):
-        with monkeypatch.context() as patch:
-            pressed = interrupt(patch, owner, name, after)
-            found = solve_mis_exactly(graph, settings=settings)
-        check_heaviest(graph, found, every)
-        assert bool(pressed) == (found.status is bl.Status.INTERRUPTED) == (not found.proven)
-        assert pressed or after
+    solve = partial(solve_mis_exactly, graph, settings=settings)
+    interrupt_anywhere(monkeypatch, owner, name, (0, 1, 5), solve, lambda found: check_heaviest(graph, found, every))
 
 
 def clock(monkeypatch):

@@ -156,6 +156,21 @@ class ExactRun:
             self.status = Status.TIME_LIMIT
         return self.status in (Status.INTERRUPTED, Status.TIME_LIMIT)
 
+    def result(self, labels: Tensor, energy: float, bound: float, seconds: float) -> ExactResult:
+        """Return what was found, and that it is proved unless the status says otherwise.
+
+        Parameters
+        ----------
+        labels : Tensor
+            ``(n,)``: labels.
+        energy, bound : float
+            Their value and a bound on that of all.
+        seconds : float
+            Time taken.
+        """
+        proven = self.status in (Status.OPTIMAL, Status.INFEASIBLE)
+        return ExactResult(labels, energy, bound, proven, self.nodes, seconds, self.status, self.detail)
+
 
 @dataclass(frozen=True)
 class ExactResult:

@@ -85,7 +85,7 @@ def lenient(deadline: bl.Deadline) -> bl.Deadline:
 def before(deadline: bl.Deadline, seconds: float) -> bl.Deadline:
     """The deadline for work that so many seconds of other work follow, if that is a fifth of what is left at most."""
     left = deadline.left()
-    return deadline if math.isinf(left) else deadline.within(max(left - min(seconds, left / 5), 1e-9))
+    return deadline if math.isinf(left) else deadline.within(left - min(seconds, left / 5))
 
 
 def share(deadline: bl.Deadline, count: int, of: int) -> bl.Deadline:
@@ -98,7 +98,7 @@ def share(deadline: bl.Deadline, count: int, of: int) -> bl.Deadline:
     count, of : int
         Instances that get a part, and those that are left.
     """
-    return deadline if count == of else deadline.within(max(deadline.left() * count / of, 1e-9))
+    return deadline if count == of else deadline.within(deadline.left() * count / of)
 
 
 def stop(*_: Any) -> bool:

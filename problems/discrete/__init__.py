@@ -1,0 +1,1 @@
+"""What quadratic functions, independent sets and discrete energies have in common: exact minimisation, tightening, batches."""
