@@ -91,6 +91,7 @@ axes.axhline(
     reference.objective.item(), color="gray", linestyle=":", label="optimum (HiGHS)"
 )
 axes.set(xlabel="passes: calls of every oracle", ylabel="cost", xlim=(0, 150))
+axes.set_title("Bound and feasible point meet at the optimum")
 axes.set_ylim(reference.objective.item() * 0.97, reference.objective.item() * 1.04)
 axes.legend()
 

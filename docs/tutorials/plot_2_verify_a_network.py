@@ -54,6 +54,7 @@ for bounds, name, color, width in (
     )
 right.plot(classes, network(image[None])[0], "k.", label="output of the picture itself")
 right.set(xticks=list(classes), xlabel="class", ylabel="output", ylim=(-60, 60))
+right.set_title("bounds of the ten outputs")
 right.legend(loc="upper right")
 assert (plain.output.lower <= tight.output.lower + 1e-9).all()
 

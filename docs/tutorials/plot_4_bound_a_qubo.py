@@ -51,6 +51,7 @@ axes.step(
 )
 axes.axhline(tightened.energy, color="tab:orange", label="best labelling")
 axes.set(xlabel="round of tightening", ylabel="value", xticks=range(len(bounds)))
+axes.set_title("The bound rises to the best labelling")
 axes.legend(loc="lower right")
 assert roof.relaxation.bound.item() <= tightened.relaxation.bound.item() + 1e-3
 

@@ -75,6 +75,7 @@ figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
 for name, curve in curves.items():
     axes.plot(curve, label=name)
 axes.set(xlabel="step of training", ylabel="regret on 100 new instances", yscale="log")
+axes.set_title("Regret of two ways to train")
 axes.legend()
 assert curves["SPO+ (decisions)"][-1] < curves["SPO+ (decisions)"][0]
 
