@@ -54,6 +54,7 @@ html_theme = "furo"
 html_title = "blocklp"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_copy_source = False
 html_domain_indices = False
 html_theme_options = {"sidebar_hide_name": False}

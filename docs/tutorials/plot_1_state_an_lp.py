@@ -29,10 +29,8 @@ size = torch.randint(5, 25, (bins, items), generator=random).double()
 
 m = bl.Model()
 x = m.variable("x", (items, bins), lower=0, upper=1)
-m.add(Simplex(bins), scope=x)  # a block for each row of x: each item in one bin
-m.add(
-    Knapsack(size, size.sum(1) / bins), scope=x.T
-)  # a block for each column: each bin within its capacity
+m.add(Simplex(bins), scope=x)  # rows of x: each item in one bin
+m.add(Knapsack(size, size.sum(1) / bins), scope=x.T)  # columns: room in each bin
 m.minimize((cost * x).sum())
 m
 
