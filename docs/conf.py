@@ -36,6 +36,7 @@ logging.getLogger("blocklp").setLevel(logging.WARNING)
 sphinx_gallery_conf = {
     "examples_dirs": "tutorials",
     "gallery_dirs": "gallery",
+    "first_notebook_cell": "%matplotlib inline",
     "abort_on_example_error": True,
     "capture_repr": ("_repr_html_", "__repr__"),
     "ignore_repr_types": r"matplotlib|list|tuple",
