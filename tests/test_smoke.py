@@ -17,6 +17,7 @@ from scipy.optimize import linprog
 import blocklp as bl
 from blocklp.oracles import Knapsack, Simplex
 from blocklp.problems.densecrf import image_crf, solve_densecrf
+from blocklp.problems.qpbo import Qubo, solve_qpbo
 from blocklp.problems.verification import digits, network_bounds
 
 
@@ -64,6 +65,16 @@ def test_a_dense_crf_has_a_labelling_and_a_bound_on_all() -> None:
     found = solve_densecrf(crf, "prox-lp")
     constant = min(crf.energy(torch.full((48,), label)).item() for label in range(3))
     assert found.bound.item() <= min(found.energy.item(), constant)
+
+
+def test_a_qubo_is_tightened_below_its_minimum() -> None:
+    rng = np.random.default_rng(0)
+    matrix = np.triu(rng.integers(-9, 10, (12, 12)) * (rng.random((12, 12)) < 0.6)).astype(float)
+    labels = (np.arange(2**12)[:, None] >> np.arange(12)) & 1
+    minimum = np.einsum("ki,ij,kj->k", labels, matrix, labels).min()
+    found = solve_qpbo(Qubo.from_matrix(matrix), tighten=True, time_limit=60)
+    assert len(found.rounds) > 1  # triangles and cycles were looked for
+    assert found.relaxation.bound.item() <= minimum + 1e-6 <= found.energy + 2e-6
 
 
 def test_the_command_line_starts_outside_of_a_checkout(tmp_path: Path) -> None:
