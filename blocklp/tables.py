@@ -81,3 +81,17 @@ def listed(names: Iterable[str]) -> str:
     """Return the first names, and how many more there are."""
     every = list(names)
     return ", ".join(every[:SHOWN]) + f" and {len(every) - SHOWN} more" * (len(every) > SHOWN)
+
+
+class Tabled:
+    """A result that prints itself as a title and short tables, as text and in notebooks."""
+
+    def _tables(self) -> tuple[str, list[Table]]:
+        """Return the title and the tables below it."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return as_text(*self._tables())
+
+    def _repr_html_(self) -> str:
+        return as_html(*self._tables())

@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [
     "README.md",
+    "docs/index.md",
     "docs/start.md",
     "docs/block-types.md",
     "docs/own-block-type.md",

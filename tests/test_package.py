@@ -107,7 +107,8 @@ def test_public_names_and_submodules_are_listed_before_they_are_imported(package
 
 def documented() -> set[str]:
     """Names and modules of the engine that the reference has entries for."""
-    entries = re.findall(r"^\.\. auto\w+:: (blocklp\.\S+)$", (ROOT / "docs" / "reference.md").read_text(), flags=re.M)
+    pages = "\n".join(path.read_text() for path in (ROOT / "docs" / "reference").glob("*.md"))
+    entries = re.findall(r"^\.\. auto\w+:: (blocklp\.\S+)$", pages, flags=re.M)
     return {name for name in entries if name.split(".")[1] not in ("oracles", "problems")}
 
 

@@ -11,6 +11,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import typer
+
+from blocklp.methods import METHODS
+from blocklp.problems.command_line.app import app
+from blocklp.problems.densecrf.solve import METHODS as DENSECRF
 
 ROOT = Path(__file__).parents[1]
 BENCH = "python -m bench run "
@@ -36,8 +41,8 @@ PRINTED = {
 """The numbered items of every source (of the thesis, of its chapters 2 and 4)."""
 
 
-def sections(page: str) -> dict[str, str]:
-    parts = re.split(r"^## (.+)$", page, flags=re.M)
+def sections(page: str, level: str = "##") -> dict[str, str]:
+    parts = re.split(rf"^{level} (.+)$", page, flags=re.M)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
@@ -98,6 +103,31 @@ def missing(where: str) -> list[str]:
     return absent
 
 
+@cache
+def options() -> dict[str, frozenset[str]]:
+    """The options of every command."""
+    group = typer.main.get_command(app)
+    found = {}
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        parts = {f"{name} {part}": below for part, below in getattr(command, "commands", {}).items()} or {name: command}
+        found |= {full: frozenset(option for p in one.params for option in p.opts) for full, one in parts.items()}
+    return found
+
+
+def runs(command: str) -> bool:
+    """Whether a command exists: a case, a module, or a command with these options and this method."""
+    words = command.split()
+    if words[:3] == ["python", "-m", "bench"]:
+        return words[3] in ("list", "all") or words[4] in cases()
+    if words[0] == "python":
+        return (ROOT / f"{words[2].replace('.', '/')}.py").is_file()
+    known = next((found for name, found in options().items() if words[1 : 1 + len(name.split())] == name.split()), None)
+    if known is None or not {word for word in words if word.startswith("--")} <= known:
+        return False
+    method = words[words.index("--method") + 1] if "--method" in words else None
+    return method is None or method in (DENSECRF if words[1] in ("densecrf", "stereo") else METHODS)
+
+
 def exists(name: str) -> bool:
     """Whether a dotted name can be imported, or is a field of a dataclass."""
     owner, *parts = name.split(".")
@@ -132,12 +162,39 @@ def test_every_numbered_item_is_code_or_said_not_to_be(source: str) -> None:
 
 
 def test_notes_name_files_and_commands_that_exist() -> None:
-    assert list(sections(SOURCES)) == list(PRINTED)
+    assert list(sections(SOURCES)) == ["Commands", *PRINTED]
     spans = set(re.findall(r"`([^`]+)`", SOURCES))
     assert not [span for span in spans if re.fullmatch(r"[\w/]+\.py", span) and not (ROOT / span).is_file()]
     assert not [span for span in spans if span.startswith(BENCH) and span.removeprefix(BENCH) not in cases()]
-    modules = [span.split()[2].replace(".", "/") for span in spans if span.startswith("python -m blocklp")]
-    assert modules and all((ROOT / f"{module}.py").is_file() for module in modules)
+    commands = [span for span in spans if span.startswith(("python -m ", "blocklp "))]
+    assert len(commands) > 20 and not [command for command in commands if not runs(command)]
+
+
+@pytest.mark.parametrize("source", PRINTED)
+def test_every_algorithm_table_and_figure_has_a_command_or_a_reason(source: str) -> None:
+    table = rows(sections(sections(SOURCES)["Commands"], "###")[source])
+    named = [item for row in table for item in items(row[0])]
+    shown = {kind: numbers for kind, numbers in PRINTED[source].items() if kind not in ("eq", "Lemma")}
+    assert sorted(named) == sorted(
+        (kind, one) for kind, numbers in shown.items() for number in numbers.split() for one in expanded(number)
+    )
+    for _, command, note in table:
+        spans = re.findall(r"`([^`]+)`", command)
+        assert (command == "none" and note) or (spans and "; ".join(f"`{span}`" for span in spans) == command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python -m bench run absent",
+        "python -m blocklp.absent",
+        "blocklp absent FILE",
+        "blocklp qpbo FILE --absent",
+        "blocklp qpbo --method absent",
+    ],
+)
+def test_a_command_that_is_gone_is_found(command: str) -> None:
+    assert not runs(command)
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,17 @@ def test_a_quick_run_on_dense_crfs_has_no_bound_above_an_energy(case: str, tmp_p
         assert all(r["MF5 same energy"] < r["MF5 normalised"] <= r["unary"] for r in records)
 
 
+@pytest.mark.skipif(not all(find_spec(name) for name in ("skimage", "numba")), reason="the extra [densecrf] is not installed")
+def test_a_quick_run_with_cliques_keeps_bounds_below_energies_and_breaks_fewer(tmp_path: Path) -> None:
+    records = quick_run("densecrf_cliques", tmp_path)
+    for energy in ("pairs", "with cliques"):
+        rows = [r for r in records if r["minimised"] == energy]
+        assert max(r["bound"] for r in rows) <= min(r[energy] for r in records)  # of every labelling, whatever it minimised
+    alone, both = ([r for r in records if r["minimised"] == energy] for energy in ("pairs", "with cliques"))
+    assert min(r["with cliques"] for r in both) <= min(r["with cliques"] for r in alone)
+    assert min(r["breaks"] for r in both) <= min(r["breaks"] for r in alone)
+
+
 @QPBO
 def test_a_quick_run_on_mrfs_has_no_bound_above_an_energy(tmp_path: Path) -> None:
     *records, counted = quick_run("mrf_methods", tmp_path)

@@ -43,6 +43,7 @@ from blocklp.options import named_row, numbers, of_type
 from blocklp.results.state import State
 from blocklp.results.warm_start import fitted
 from blocklp.rounding import roundoff
+from blocklp.tables import SHOWN, Table, Tabled
 
 ALLOWANCE = 1e-6
 """Part of the largest value that the multipliers of a block could give by which an oracle might err that is
@@ -55,8 +56,8 @@ SLACK = 1e-9
 """A vertex is masked only if it violates a bound by more than this: a rounded bound empties no block."""
 
 
-@dataclass(frozen=True)
-class Certificate:
+@dataclass(frozen=True, repr=False)
+class Certificate(Tabled):
     """The bound that multipliers prove, and how it was evaluated.
 
     Attributes
@@ -88,16 +89,18 @@ class Certificate:
         claimed = torch.as_tensor(claim, dtype=torch.float64).cpu()
         return self.infeasible | (self.bound <= claimed if self.maximizing else self.bound >= claimed)
 
-    def __repr__(self) -> str:
+    def _tables(self) -> tuple[str, list[Table]]:
         how = "exactly" if self.exact else "safely"
         whose = "" if self.independent else ", believing the oracles of types without vertices or constraints"
-        lines = [f"Certificate, evaluated {how}{whose}"]
-        sense, infeasible = "<=" if self.maximizing else ">=", self.infeasible.tolist()
-        for i, (bound, empty) in enumerate(zip(self.bound.tolist()[:5], infeasible, strict=False)):
-            lines.append(f"  [{i}] " + ("infeasible" if empty else f"optimum {sense} {bound!r}"))
-        if len(self.bound) > 5:
-            lines.append(f"  ... {len(self.bound) - 5} more")
-        return "\n".join(lines)
+        sense = "<=" if self.maximizing else ">="
+        proved = zip(self.bound[:SHOWN].tolist(), self.infeasible.tolist(), strict=False)
+        rows = [
+            (str(i), "infeasible" if empty else f"optimum {sense} {bound!r}")
+            for i, (bound, empty) in enumerate(proved)
+        ]
+        return f"Certificate, evaluated {how}{whose}", [
+            Table(("instance", "what is proved"), rows, len(self.bound))
+        ]
 
 
 def verify_certificate(

@@ -16,14 +16,15 @@ from blocklp.general_solvers.small_lp import TOLERANCE
 from blocklp.language.variable_bounds import Bounds
 from blocklp.model import Model
 from blocklp.options import instance_number, of_type
+from blocklp.tables import SHOWN, Table, Tabled, plural
 
 __all__ = ["LinearProgram", "ReferenceResult", "export", "reference"]
 
 Answer = tuple[str, Array | None]  # the status, and the point where it is "optimal"
 
 
-@dataclass(frozen=True)
-class ReferenceResult:
+@dataclass(frozen=True, repr=False)
+class ReferenceResult(Tabled):
     """Optima of the instances.
 
     Attributes
@@ -43,6 +44,12 @@ class ReferenceResult:
     x: dict[str, Tensor]
     status: tuple[str, ...]
     seconds: float
+
+    def _tables(self) -> tuple[str, list[Table]]:
+        values = zip(self.status, self.objective[:SHOWN].tolist(), strict=False)
+        rows = [(str(i), status, f"{value:.9g}") for i, (status, value) in enumerate(values)]
+        title = f"Reference of {plural(len(self.status), 'instance')}, {self.seconds:.3g} s"
+        return title, [Table(("instance", "status", "objective"), rows, len(self.status))]
 
 
 def reference(

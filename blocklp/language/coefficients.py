@@ -93,3 +93,18 @@ def of_instances(data: Tensor, instances: Sequence[int]) -> Tensor:
 def constant(shape: tuple[int, ...], value: float = 0.0) -> Tensor:
     """One number in a shape ``(1, *shape)``, which takes no memory."""
     return torch.full((1,) * (len(shape) + 1), value, dtype=torch.float64).expand(1, *shape)
+
+
+def inner(factor: object, shape: tuple[int, ...]) -> object:
+    """Return a factor of a sum of products over a whole shape.
+
+    Raises
+    ------
+    ShapeError
+        If it has fewer dimensions: numpy would give a sum for each row there.
+    """
+    given = tuple(getattr(factor, "shape", ()))
+    if 0 < len(given) < len(shape):
+        need = "(x * w).sum(-1) has a sum for each row, (x * w).sum() one for all"
+        raise ShapeError(f"@ sums products over equal shapes, not over {shape} and {given}; {need}")
+    return factor

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import ModelError, NonFiniteError, ShapeError
-from blocklp.language.coefficients import all_finite, coefficients, constant, laid_out, of_instances
+from blocklp.language.coefficients import all_finite, coefficients, constant, inner, laid_out, of_instances
 from blocklp.language.indexing import indexed
 from blocklp.language.row_constraint import Compared, RowConstraint
 from blocklp.language.space import Space
@@ -181,7 +181,7 @@ class Expression(Entries):
         return self * (1.0 / numbers(other, "divisor"))
 
     def __matmul__(self, other: object) -> Expression:
-        return (self * other).sum()
+        return (self * inner(other, self.shape)).sum()
 
     __rmatmul__ = __matmul__
 
@@ -375,7 +375,7 @@ class View(Entries):
         return self.expression() / other
 
     def __matmul__(self, other: object) -> Expression:
-        return (self * other).sum()
+        return (self * inner(other, self.shape)).sum()
 
     def __rmatmul__(self, other: Any) -> Any:
         """Costs times variables, or rows: a matrix, unless it is a row of costs for each instance."""
@@ -383,7 +383,7 @@ class View(Entries):
             from blocklp.language.row_expression import RowExpression
 
             return RowExpression.product(other, self.model, self.index, repr(self))
-        return (self * other).sum()
+        return self @ other
 
     def __repr__(self) -> str:
         return f"{self.name}{list(self.shape)}" if self.shape else self.model.entry(int(self.index))

@@ -17,13 +17,14 @@ from blocklp.lp.rays import proves_infeasible, verdict
 from blocklp.lp.rounds import Rounds, assume_less
 from blocklp.options import flag, of_type, real, whole
 from blocklp.status import Status
+from blocklp.tables import Table, Tabled, plural
 
 FAR, LOOK = 0.5, 0.5
 """Gap above which rays are looked for after a round; time for that, over all so far and a second."""
 
 
-@dataclass(frozen=True)
-class LinearSolution:
+@dataclass(frozen=True, repr=False)
+class LinearSolution(Tabled):
     """The answer for a linear program.
 
     Attributes
@@ -64,6 +65,21 @@ class LinearSolution:
     reach: float
     passes: int
     seconds: float
+
+    def _tables(self) -> tuple[str, list[Table]]:
+        numbers = (
+            f"{self.bound:.9g}",
+            f"{self.primal:.9g}",
+            f"{self.gap:.2g}",
+            str(self.passes),
+            f"{self.seconds:.3g}",
+        )
+        size = f"{plural(len(self.x), 'variable')} and {plural(len(self.row_price), 'row')}"
+        title = f"Solution of a linear program of {size}"
+        if len(self.declared):
+            title += f", {len(self.declared)} of them taken to be within {self.reach:.3g} of zero"
+        columns = ("status", "bound", "primal", "gap", "passes", "seconds")
+        return title, [Table(columns, [(str(self.status), *numbers)], 1)]
 
 
 def solve_linear_program(

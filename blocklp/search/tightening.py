@@ -32,8 +32,10 @@ from blocklp.methods import Admm, Method, as_method
 from blocklp.model import Model
 from blocklp.options import hook, of_type, required_hook, shown, whole
 from blocklp.results.solution import Solution
+from blocklp.results.solution_summary import summary
 from blocklp.results.state import State
 from blocklp.status import Status
+from blocklp.tables import SHOWN, Table, Tabled, plural
 
 LEAST_MOVE = 0.1
 """How far multipliers are expected to move in a round at least, relative to their size."""
@@ -127,8 +129,8 @@ class Round:
         return f"round {self.number} | {blocks} | {self.seconds:.1f} s | bound {bounds}"
 
 
-@dataclass(frozen=True)
-class Tightened:
+@dataclass(frozen=True, repr=False)
+class Tightened(Tabled):
     """The end of a tightening.
 
     Attributes
@@ -142,6 +144,24 @@ class Tightened:
 
     solution: Solution
     rounds: tuple[Round, ...]
+
+    def _tables(self) -> tuple[str, list[Table]]:
+        rows = [
+            (
+                str(r.number),
+                str(r.blocks),
+                str(r.added),
+                f"{r.bound[0].item():.9g}",
+                f"{r.gap[0].item():.2g}",
+                f"{r.seconds:.3g}",
+            )
+            for r in self.rounds[-SHOWN:]
+        ]
+        columns = ("round", "blocks", "new", "bound", "gap of the LP", "seconds")
+        title, tables = summary(self.solution, self.solution.relaxation)
+        shown = f", the last {SHOWN} of them below" * (len(self.rounds) > SHOWN)
+        ended = f"Tightened in {plural(len(self.rounds), 'round')}{shown}. {title}"
+        return ended, [*tables, Table(columns, rows, len(rows))]
 
 
 def tighten(

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from blocklp.engine.records import relative_gap
 from blocklp.status import Status
+from blocklp.tables import SHOWN, Table, Tabled, plural
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +31,8 @@ class History:
     filter_calls: Tensor
 
 
-@dataclass(frozen=True, eq=False)
-class Result:
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Tabled):
     """The method's labelling, the best labelling seen, their energies and a bound.
 
     Attributes
@@ -76,6 +77,16 @@ class Result:
     filter_calls: int
     seconds: float
     status: Status
+
+    def _tables(self) -> tuple[str, list[Table]]:
+        numbers = zip(self.energy[:SHOWN], self.best_energy, self.best_source, self.bound, self.best_gap, strict=False)
+        rows = [
+            (str(i), f"{own.item():.9g}", f"{best.item():.9g}", source, f"{bound.item():.9g}", f"{gap.item():.2g}")
+            for i, (own, best, source, bound, gap) in enumerate(numbers)
+        ]
+        columns = ("image", f"energy of {self.method}", "best energy", "from", "bound", "gap")
+        title = f"Labelling of {plural(len(self.energy), 'image')}, {len(self.labelling)} points, {self.status}, {self.seconds:.3g} s"
+        return title, [Table(columns, rows, len(self.energy))]
 
     @property
     def gap(self) -> Tensor:

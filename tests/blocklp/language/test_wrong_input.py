@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import blocklp as bl
-from blocklp.errors import InstanceError, ModelError, OptionError, UnknownNameError
+from blocklp.errors import InstanceError, ModelError, OptionError, ShapeError, UnknownNameError
 from blocklp.oracles import AtMostOne, Edge
 from blocklp.search.tightening import Clusters
 
@@ -366,3 +366,20 @@ def test_costs_that_overflow_are_refused() -> None:
     m.minimize(1e300 * (1e300 * y.sum()))
     with pytest.raises(bl.BlocklpError, match="overflow"):
         m.solve()
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda x: x.T @ torch.ones(3),
+        lambda x: x @ np.ones(4),
+        lambda x: np.ones(4) @ x,
+        lambda x: torch.ones(4) @ x,
+        lambda x: (2.0 * x) @ torch.ones(4),
+        lambda x: x @ x.model.parameter("price", 4),
+    ],
+)
+def test_a_product_with_a_vector_does_not_silently_sum_over_all_rows(product: Callable[[bl.Variable], object]) -> None:
+    x = bl.Model().variable("x", (3, 4), lower=0, upper=1)
+    with pytest.raises(ShapeError):
+        product(x)

@@ -222,3 +222,20 @@ def test_soft_bounds_count_the_prices_of_rows() -> None:
         found = solver.solve(tol=1e-8)
         soft = bl.soft_bound(solver, found, 1e-5)
         assert found.primal.item() + 1e-9 >= soft.item() == pytest.approx(found.bound.item(), abs=1e-3)
+
+
+def test_other_results_are_tables_in_notebooks_too() -> None:
+    m = bl.Model(batch=12)
+    x = m.variable("x", 3, lower=0, upper=1)
+    m.add(Simplex(3), x)
+    m.minimize((torch.tensor([3.0, 1.0, 2.0]) * x).sum())
+    found = m.solve(tol=1e-6)
+    reference, proof = bl.reference(m), bl.verify_certificate(m, found.state)
+    row = csr_array(np.ones((1, 2)))
+    program = bl.lp.LinearProgram(np.ones(2), row, np.ones(1), np.full(1, 2.0), np.zeros(2), np.ones(2))
+    lp = bl.lp.solve_linear_program(program)
+    for thing, stated in ((reference, "optimal"), (proof, "optimum >= "), (lp, "optimal")):
+        assert stated in repr(thing)
+        page = thing._repr_html_()
+        assert page.count("<table>") == 1 and "<script" not in page and len(page) < 5000
+    assert repr(reference).count("optimal") == 8 and "... 4 more" in repr(reference) and "... 4 more" in repr(proof)

@@ -1,0 +1,7 @@
+// Boxes that scroll can be reached by the keyboard, and links of thumbnails have a name.
+addEventListener("DOMContentLoaded", () => {
+  for (const box of document.querySelectorAll(".table-wrapper, .output_html, pre"))
+    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+  for (const link of document.querySelectorAll(".sphx-glr-thumbcontainer a"))
+    link.setAttribute("aria-label", link.textContent);
+});
