@@ -57,7 +57,7 @@ class CurveHull(BlockType):
         return torch.stack([z, self.curve.value(z)], 2), value
 
     def value_error(self, cost: Tensor) -> Tensor:
-        """What is taken off the value, and as much again for the rounding of the point's own cost."""
+        """Return what is taken off the value, and as much again for the rounding of the point's own cost."""
         point, value = self.min_oracle(cost)
         widest = torch.maximum(self.lower.abs(), self.upper.abs()).to(cost)
         size = cost[..., 0].abs() * widest + cost[..., 1].abs() * self.curve.largest(widest)

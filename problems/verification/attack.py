@@ -23,7 +23,7 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.errors import NonFiniteError, OptionError, ShapeError, TimeLimitError
 from blocklp.problems.verification.network import Network
-from blocklp.problems.verification.operations import Add, Affine, Relu, Smooth
+from blocklp.problems.verification.operations import Add, Affine, Relu, SmoothActivation
 from blocklp.problems.verification.properties import Clause, Property
 
 LEAKS = (0.0, 0.003, 0.01, 0.03)
@@ -313,7 +313,7 @@ def _gradient(network: Network, results: list[Tensor], cost: Tensor, leak: Tenso
         if isinstance(op, Relu):
             off = leak.reshape(-1, *(1,) * len(op.shape))
             y = torch.where(results[op.inputs[0]] > 0, y, y * off)
-        elif isinstance(op, Smooth):
+        elif isinstance(op, SmoothActivation):
             y = y * (op.curve.slope(results[op.inputs[0]]) + leak.reshape(-1, *(1,) * len(op.shape)))
         elif isinstance(op, Affine):
             y = op.adjoint(y)

@@ -11,7 +11,7 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError
 from blocklp.problems.verification.network import Network
-from blocklp.problems.verification.operations import Add, Affine, Folded, Relu, Smooth
+from blocklp.problems.verification.operations import Add, Affine, Folded, Relu, SmoothActivation
 
 #: Rounding units of the sources that networks are compared with.
 UNIT = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
@@ -89,7 +89,7 @@ def rounding(network: Network, x: Tensor, probes: Tensor, unit: float, deadline:
             # An error may switch a neuron that is this close to zero, so what comes through it counts.
             open_ = of[0] >= -KINK * local[op.inputs[0]]
             result = of[0].detach().clamp(min=0) + (of[0] - of[0].detach()) * open_
-        elif isinstance(op, Smooth):
+        elif isinstance(op, SmoothActivation):
             # Runtimes approximate: to a few units, of the argument for those that are unbounded.
             result, magnitude, gamma = op.curve.value(of[0]), op.curve.largest(of[0].detach().abs()), APPROXIMATED * unit
         elif isinstance(op, Affine):
@@ -100,7 +100,7 @@ def rounding(network: Network, x: Tensor, probes: Tensor, unit: float, deadline:
         else:
             result = x.clone().requires_grad_()
         results.append(result)
-        local.append(gamma * magnitude + (op.curve.cut if isinstance(op, Smooth) else UNDERFLOW))
+        local.append(gamma * magnitude + (op.curve.cut if isinstance(op, SmoothActivation) else UNDERFLOW))
         largest = torch.maximum(largest, magnitude.flatten(1).amax(1))
     values = results[-1].flatten(1) @ probes.T
     errors = torch.zeros_like(values)

@@ -28,7 +28,7 @@ from blocklp.general_solvers.linear_program import Array, LinearProgram, loaded_
 from blocklp.general_solvers.solvers import Answer, lp_solver
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operation_matrices import array_of, sparse_matrix
-from blocklp.problems.verification.operations import Add, Affine, Input, Relu, Smooth
+from blocklp.problems.verification.operations import Add, Affine, Input, Relu, SmoothActivation
 
 Algorithm = Literal["simplex", "ipm"]
 
@@ -316,7 +316,7 @@ def _state(
         if isinstance(op, Input):
             found[at] = _columns(np.arange(sizes[0]), np.ones(sizes[0]), total), np.zeros(sizes[0])
             continue
-        if isinstance(op, Smooth):
+        if isinstance(op, SmoothActivation):
             raise ModelError(f"{op.name}: the hull of {op.curve.name} is no polytope; LPs are of piecewise-linear networks")
         deadline.check(f"stating the LP of {op.name}", op.products / STATED)
         matrix, shift = found[op.inputs[0]]

@@ -10,7 +10,7 @@ from torch import Tensor
 from blocklp.oracles.curve_lines import split_point
 from blocklp.oracles.curves import CURVES, Curve
 from blocklp.problems.verification.curve_slopes import MIDDLE
-from blocklp.problems.verification.operations import Smooth
+from blocklp.problems.verification.operations import SmoothActivation
 from blocklp.problems.verification.relaxation import Relaxation
 
 NARROW = 1e-7
@@ -39,7 +39,7 @@ class IntervalCuts:
 
     def __init__(self, relaxation: Relaxation, free: Mapping[int, Tensor]) -> None:
         ops, device = relaxation.network.ops, relaxation.lower.device
-        self.curves = {r: op.curve for r in free if isinstance(op := ops[r], Smooth)}
+        self.curves = {r: op.curve for r in free if isinstance(op := ops[r], SmoothActivation)}
         kinds = [self._kinds.index(self.curves[r]) if r in self.curves else -1 for r, own in free.items() for _ in own]
         # Of every neuron the number of its curve, -1 for a ReLU, and its number among the smooth ones.
         self.kinds = torch.tensor(kinds, dtype=torch.int64, device=device)

@@ -27,7 +27,7 @@ from blocklp.problems.verification.operations import (
     Reorder,
     Scale,
     Shape,
-    Smooth,
+    SmoothActivation,
     Sparse,
 )
 
@@ -78,7 +78,7 @@ class Network:
             if op is None:
                 rows.append((str(at), kind, "", str(self.ops[-1].shape), "", str(at - 1)))
                 continue
-            own, kind = _weights(op), op.curve.name if isinstance(op, Smooth) else kind
+            own, kind = _weights(op), op.curve.name if isinstance(op, SmoothActivation) else kind
             rows.append((str(at), kind, op.name, str(op.shape), f"{own:,}" if own else "", ", ".join(map(str, op.inputs))))
         width = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         right = 0, 4
@@ -116,7 +116,7 @@ class Network:
     @property
     def activations(self) -> tuple[int, ...]:
         """Positions of ReLUs and smooth activations."""
-        return tuple(i for i, op in enumerate(self.ops) if isinstance(op, (Relu, Smooth)))
+        return tuple(i for i, op in enumerate(self.ops) if isinstance(op, (Relu, SmoothActivation)))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -154,7 +154,7 @@ class Network:
                 results.append(x)
             elif isinstance(op, Relu):
                 results.append(results[op.inputs[0]].clamp(min=0))
-            elif isinstance(op, Smooth):
+            elif isinstance(op, SmoothActivation):
                 results.append(op.curve.value(results[op.inputs[0]]))
             elif isinstance(op, Add):
                 results.append(results[op.inputs[0]] + results[op.inputs[1]])
@@ -187,7 +187,7 @@ class Network:
                 raise ModelError(
                     f"{op.name}: the rounding of its coefficients in float32 is not bounded here; read the query as real"
                 )
-            if isinstance(op, Smooth):
+            if isinstance(op, SmoothActivation):
                 raise ModelError(f"{op.name}: the rounding of {op.curve.name} in float32 is not known; read the query as real")
         return replace(self, unit=2.0**-24)
 
@@ -425,7 +425,7 @@ class Builder:
         name : str
             Of the operation.
         """
-        return self._append(Smooth((of,), self.ops[of].shape, name, curve))
+        return self._append(SmoothActivation((of,), self.ops[of].shape, name, curve))
 
     def add(self, a: int, b: int, name: str = "add") -> int:
         """Append the sum of two results.

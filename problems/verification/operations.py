@@ -73,7 +73,7 @@ class Relu(Op):
 
 
 @dataclass(frozen=True)
-class Smooth(Op):
+class SmoothActivation(Op):
     """A smooth function, element by element."""
 
     curve: Curve
@@ -377,12 +377,12 @@ def activated(op: Op, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
 
     Parameters
     ----------
-    op : Relu or Smooth
+    op : Relu or SmoothActivation
         The activation.
     low, high : Tensor
         Bounds of its argument.
     """
-    return extremes(op.curve, low, high) if isinstance(op, Smooth) else (low.clamp(min=0), high.clamp(min=0))
+    return extremes(op.curve, low, high) if isinstance(op, SmoothActivation) else (low.clamp(min=0), high.clamp(min=0))
 
 
 SUMMED = 10

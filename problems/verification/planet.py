@@ -18,7 +18,7 @@ import blocklp as bl
 from blocklp.oracles.relu import Kind, ReluAffine, ReluHull
 from blocklp.oracles.smooth import hull
 from blocklp.problems.verification.network import Network
-from blocklp.problems.verification.operations import Add, Affine, Input, Relu, Smooth, activated
+from blocklp.problems.verification.operations import Add, Affine, Input, Relu, SmoothActivation, activated
 from blocklp.problems.verification.relaxation import Pair, Relaxation
 from blocklp.results.state import State
 
@@ -39,7 +39,7 @@ class Segment:
         for at in range(node, -1, -1):
             if at not in wanted:
                 continue
-            if at != node and isinstance(network.ops[at], (Relu, Smooth, Input)):
+            if at != node and isinstance(network.ops[at], (Relu, SmoothActivation, Input)):
                 sources.append(at)
             else:
                 path.append(at)
@@ -142,10 +142,10 @@ class Planet:
             Those of the multipliers to start from, ``(batch, *shape)`` by ReLU.
         """
         network, batch = relaxation.network, len(cost)
-        ops, relus = network.ops, [at for at in network.ancestors(node)[:-1] if isinstance(network.ops[at], (Relu, Smooth))]
+        ops, relus = network.ops, [at for at in network.ancestors(node)[:-1] if isinstance(network.ops[at], (Relu, SmoothActivation))]
         made = {r: ops[r].inputs[0] for r in relus}  # the result that an activation is applied to
         segments = {t: Segment.of(network, t) for t in (*made.values(), node)}
-        shared = [r for r in relus if isinstance(ops[r], Smooth) or sum(r in s.sources for s in segments.values()) > 1]
+        shared = [r for r in relus if isinstance(ops[r], SmoothActivation) or sum(r in s.sources for s in segments.values()) > 1]
         boxes = {0: (relaxation.lower, relaxation.upper), node: result} | {made[r]: relaxation.bounds[r] for r in relus}
         flat = {at: (low.flatten(1).expand(batch, -1), high.flatten(1).expand(batch, -1)) for at, (low, high) in boxes.items()}
         model = bl.Model(batch=batch)
@@ -161,7 +161,7 @@ class Planet:
         duals = {}
         for r in shared:
             op, pair = ops[r], flat[made[r]]
-            block = hull(op.curve.name)(*pair) if isinstance(op, Smooth) else ReluHull(*pair)
+            block = hull(op.curve.name)(*pair) if isinstance(op, SmoothActivation) else ReluHull(*pair)
             model.add(block, scope=[results[made[r]], activations[r]], name=f"activation {r}")
             duals[f"activation {r}"] = torch.stack([-rho[made[r]], trace.activation[r].flatten(1)], 2)
         for target, segment in segments.items():

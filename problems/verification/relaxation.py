@@ -29,7 +29,7 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.problems.verification.curve_slopes import MIDDLE, CurveSlopes
 from blocklp.problems.verification.network import Network
-from blocklp.problems.verification.operations import Add, Affine, Input, Relu, Smooth, float_error
+from blocklp.problems.verification.operations import Add, Affine, Input, Relu, SmoothActivation, float_error
 from blocklp.rounding import rounding
 
 Pair = tuple[Tensor, Tensor]
@@ -89,7 +89,9 @@ class Relaxation:
     def curves(self) -> dict[int, CurveSlopes]:
         """Slopes of lines below and above every smooth activation."""
         ops = self.network.ops
-        return {at: CurveSlopes.of(op.curve, *pair) for at, pair in self.bounds.items() if isinstance(op := ops[at], Smooth)}
+        return {
+            at: CurveSlopes.of(op.curve, *pair) for at, pair in self.bounds.items() if isinstance(op := ops[at], SmoothActivation)
+        }
 
     @cached_property
     def open(self) -> dict[int, Tensor]:
@@ -126,7 +128,7 @@ class Relaxation:
             elif isinstance(op, Relu):
                 here = self.bounds[at][1].amax(0, keepdim=True) if at in self.bounds else found[op.inputs[0]]
                 found.append(here.clamp(min=0))
-            elif isinstance(op, Smooth):
+            elif isinstance(op, SmoothActivation):
                 widest = self.widest[at].amax(0, keepdim=True) if at in self.widest else found[op.inputs[0]]
                 found.append(op.curve.largest(widest))
             elif isinstance(op, Add):
@@ -258,7 +260,7 @@ class Relaxation:
                     if charge:
                         size = size + 2 * (betas[at].abs() * self.widest[at]).flatten(1).sum(1)
                 y = rho
-            elif isinstance(op, Smooth):
+            elif isinstance(op, SmoothActivation):
                 activation[at], upper[at] = y, _nonpositive(y)
                 slope[at], shifts[at], touch[at] = self.curves[at].lines(slopes[at], upper[at])
                 rho = y * slope[at]
@@ -376,7 +378,7 @@ class Relaxation:
 
         def relax(at: int, z: Tensor) -> Tensor:
             op = self.network.ops[at]
-            if isinstance(op, Smooth):
+            if isinstance(op, SmoothActivation):
                 return op.curve.value(z)
             slope, shift = self.lines[at]
             line = torch.addcmul(shift, slope, z)
@@ -390,7 +392,7 @@ class Relaxation:
             op = self.network.ops[at]
             first = results[op.inputs[0]]
             op.ask(self.deadline, first)
-            if isinstance(op, (Relu, Smooth)):
+            if isinstance(op, (Relu, SmoothActivation)):
                 results[at] = relax(at, first)
             elif isinstance(op, Add):
                 results[at] = first + results[op.inputs[1]]
@@ -412,7 +414,7 @@ def undecided(network: Network, at: int, low: Tensor, high: Tensor) -> Tensor:
     low, high : Tensor
         Bounds of its pre-activations.
     """
-    smooth = at < len(network.ops) and isinstance(network.ops[at], Smooth)
+    smooth = at < len(network.ops) and isinstance(network.ops[at], SmoothActivation)
     return low < high if smooth else (low < 0) & (high > 0)
 
 

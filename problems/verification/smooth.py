@@ -8,7 +8,7 @@ from typing import NamedTuple
 from blocklp.errors import ModelError
 from blocklp.problems.verification import piecewise
 from blocklp.problems.verification.lowering import Lowering, Value
-from blocklp.problems.verification.operations import Scale, Smooth
+from blocklp.problems.verification.operations import Scale, SmoothActivation
 
 
 class _Scaled(NamedTuple):
@@ -139,7 +139,7 @@ def _gated(lowering: Lowering, one: Value, other: Value, name: str) -> Value | N
     """The product, if ``other`` is a sigmoid or an error function of a multiple of ``one``."""
     x, gate = _scaled(lowering, one.at), _scaled(lowering, other.at)
     op = lowering.builder.ops[gate.at]
-    if not isinstance(op, Smooth) or x.shift:
+    if not isinstance(op, SmoothActivation) or x.shift:
         return None
     argument = _scaled(lowering, op.inputs[0])
     if argument.at != x.at or argument.shift or not argument.factor:

@@ -15,7 +15,7 @@ from blocklp.errors import NonFiniteError, TimeLimitError
 from blocklp.methods import Admm, Prox, ProxBC, ProxFW
 from blocklp.problems.verification.exact import exact_bounds
 from blocklp.problems.verification.network import Network
-from blocklp.problems.verification.operations import Add, Affine, Input, Relu, Smooth, activated, float_error
+from blocklp.problems.verification.operations import Add, Affine, Input, Relu, SmoothActivation, activated, float_error
 from blocklp.problems.verification.planet import Planet
 from blocklp.problems.verification.proving import Part, needed, stated
 from blocklp.problems.verification.relaxation import Pair, Relaxation, picked, undecided
@@ -120,7 +120,7 @@ def intervals(
         low, high = found[op.inputs[0]]
         if deadline is not None:
             op.ask(deadline, low)
-        if isinstance(op, (Relu, Smooth)):
+        if isinstance(op, (Relu, SmoothActivation)):
             if at in bounds:
                 high = torch.minimum(high, bounds[at][1])
                 # Around a window neurons are fixed to zero, whatever their pre-activation would be.
@@ -201,7 +201,7 @@ class Tightener:
             began = time.perf_counter()
             node = ops[relu].inputs[0] if relu < len(ops) else relu - 1
             last = ops[-1]
-            if relu == len(ops) and isinstance(last, (Relu, Smooth)):
+            if relu == len(ops) and isinstance(last, (Relu, SmoothActivation)):
                 low, high = activated(last, *self.bounds[relu - 1])
                 gap = None
             else:
@@ -236,7 +236,7 @@ class Tightener:
         wanted = torch.ones_like(flat_low, dtype=torch.bool) if everything else undecided(self.network, relu, flat_low, flat_high)
         boxes, neurons = wanted.nonzero().unbind(1)
         # Without an activation before them intervals are exact; of activations themselves they are as good as LPs.
-        direct = isinstance(self.network.ops[node], (Relu, Smooth))
+        direct = isinstance(self.network.ops[node], (Relu, SmoothActivation))
         if len(neurons) and relus and self.method != "interval" and not direct:
             # In the engine's model a neuron has a value, so that one outside the image cannot be zero whatever its value.
             sizes = None if self.method in ENGINE else window_sizes(self.network, node)
@@ -296,7 +296,7 @@ class Tightener:
         else:
             scaled = {r: sign.float() for r, sign in signs.items()}
             dual = SlopeDual(exact.to(torch.float32), node, cost.float(), relus, scaled, averaged=self.gap)
-            whole = everything or self.gap or isinstance(self.network.ops[relu], Smooth)
+            whole = everything or self.gap or isinstance(self.network.ops[relu], SmoothActivation)
             done = None if whole else (lambda value: value > 0)
             reached = ascend(dual, dual.start(), 1 if plain else self.steps, done, out_of_time(self.deadline))
             slopes, betas = dual.named([p.double() for p in reached.parameters])

@@ -21,7 +21,7 @@ from blocklp.errors import FormatError, ModelError, OptionError, ShapeError, Tim
 from blocklp.problems.verification.attack import confirm, find_counterexample, float32_box
 from blocklp.problems.verification.input_splits import InputSplits
 from blocklp.problems.verification.network import Network
-from blocklp.problems.verification.operations import Conv, Smooth
+from blocklp.problems.verification.operations import Conv, SmoothActivation
 from blocklp.problems.verification.proof import check_proof
 from blocklp.problems.verification.properties import Clause, Property
 from blocklp.problems.verification.proving import Part, Proof
@@ -400,7 +400,7 @@ class _Verification:
         (measured on mnist-net_256x4: tens of regions do what 100,000 nodes did not).  In convolutional networks it costs more
         than it gives, and a region is searched to the end.
         """
-        dense = len(self.network.relus) > 2 and not any(isinstance(op, (Conv, Smooth)) for op in self.network.ops)
+        dense = len(self.network.relus) > 2 and not any(isinstance(op, (Conv, SmoothActivation)) for op in self.network.ops)
         part = self._part()
         if self.proof is not None and part is not None:
             self.proof.add(group, part)

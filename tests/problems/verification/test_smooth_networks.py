@@ -30,7 +30,7 @@ from blocklp.problems.verification import (
     verify,
 )
 from blocklp.problems.verification.onnx_reader import load_onnx
-from blocklp.problems.verification.operations import Add, Linear, Scale, Smooth
+from blocklp.problems.verification.operations import Add, Linear, Scale, SmoothActivation
 from blocklp.problems.verification.planet import Planet
 from blocklp.problems.verification.proof import check_proof
 from blocklp.problems.verification.relaxation import Relaxation
@@ -81,7 +81,7 @@ def exactly(network: Network, x: Tensor) -> list[mp.mpf]:
     results = [[mp.mpf(v) for v in x.flatten().tolist()]]
     for op in network.ops[1:]:
         of = [results[i] for i in op.inputs]
-        if isinstance(op, Smooth):
+        if isinstance(op, SmoothActivation):
             results.append([TRUE[op.curve.name](v) for v in of[0]])
         else:
             assert isinstance(op, Linear)
@@ -384,7 +384,7 @@ def exported(name: str, path: Path) -> tuple[nn.Module, tuple[int, ...]]:
 
 
 def curves_of(network: Network) -> list[str]:
-    return [op.curve.name for op in network.ops if isinstance(op, Smooth)]
+    return [op.curve.name for op in network.ops if isinstance(op, SmoothActivation)]
 
 
 @pytest.mark.parametrize("name", EXPORTED)
