@@ -109,7 +109,7 @@ FAMILIES = {
         "bipartite matchings of 2 x 100 nodes with 800 edges",
         lambda seed: matching(200, 8, seed),  # a step costs what one on 40 nodes does, and learns from more of them
         lambda seed: matching(100, 8, seed),
-        14,
+        16,
     ),
 }
 
