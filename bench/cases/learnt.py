@@ -41,7 +41,7 @@ def measured(solver: bl.Solver, method: str, optimum: float, start: LearntStart 
 @case(
     "learnt",
     "Learnt starts: passes to 1e-3",
-    "Starts of `blocklp train`, trained for `--limit` seconds at most, the first two on smaller instances, on "
+    "Starts of `blocklp train`, trained for `--limit` seconds at most, on "
     "instances that were not trained on (seeds 0 to 9; means). `bound` are passes until the bound is within 1e-3 of the "
     "optimum, `gap` until the certified gap is (at most 1000), with a check every 5 passes, for the same method without a "
     "start and with it; passes of the start are counted in. `first` is the error in percent of the bound with which the "
