@@ -55,9 +55,9 @@ def run(quick: bool, limit: float = SECONDS) -> Iterator[Record]:
     for name, family in FAMILIES.items():
         begun = time.process_time()
         steps = {"steps": 20} if quick else {}
-        start = train_start(family.small, target=family.large, family=name, rounds=family.rounds, seconds=limit, **steps)
+        start = train_start(family.training, target=family.target, family=name, rounds=family.rounds, seconds=limit, **steps)
         print(f"{name}: trained in {time.process_time() - begun:.0f} s", file=sys.stderr, flush=True)
-        solvers = [family.large(seed).compile() for seed in range(2 if quick else 10)]
+        solvers = [family.target(seed).compile() for seed in range(2 if quick else 10)]
         optima = [float(solver.solve(method="admm", tol=1e-7).bound) for solver in solvers]
         for method in METHODS[:1] if quick else METHODS:
             cold, learnt = (

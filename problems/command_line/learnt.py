@@ -74,7 +74,7 @@ def _train_start(family: str, output: Path, seconds: float, rounds: int | None, 
             )
 
     own = FAMILIES[family]
-    start = train_start(own.small, target=own.large, family=family, rounds=rounds or own.rounds, seconds=seconds, told=told)
+    start = train_start(own.training, target=own.target, family=family, rounds=rounds or own.rounds, seconds=seconds, told=told)
     start.save(output)
     weight = None if start.weight != start.weight else start.weight
     return {"rounds": start.rounds, "passes": start.passes, "proximal_weight": weight}

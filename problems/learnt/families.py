@@ -23,15 +23,15 @@ class Family:
     ----------
     title : str
         A line about them.
-    small, large : callable
+    training, target : callable
         Take a seed to a model: of a size to train on, and of the size that a start is for.
     rounds : int
         Rounds of a start, a quarter to a half of the passes that ADMM takes to a relative error of 1e-3.
     """
 
     title: str
-    small: Callable[[int], bl.Model]
-    large: Callable[[int], bl.Model]
+    training: Callable[[int], bl.Model]
+    target: Callable[[int], bl.Model]
     rounds: int
 
 

@@ -44,10 +44,10 @@ class LearntStart:
     --------
     >>> import blocklp as bl
     >>> from blocklp.problems.learnt import FAMILIES, LearntStart, train_start
-    >>> start = train_start(FAMILIES["ising"].small, steps=2, rounds=3, instances=2)
+    >>> start = train_start(FAMILIES["ising"].training, steps=2, rounds=3, instances=2)
     >>> start.save("ising.safetensors"), LearntStart.load("ising.safetensors").passes  # doctest: +SKIP
     (None, 4)
-    >>> solver = FAMILIES["ising"].small(99).compile()
+    >>> solver = FAMILIES["ising"].training(99).compile()
     >>> solution = solver.solve(warm_start=start(solver))
     """
 

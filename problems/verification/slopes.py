@@ -55,7 +55,8 @@ class SlopeDual:
 
     def named(self, parameters: Sequence[Tensor]) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
         """Slopes and betas by activation."""
-        slopes = {r: p / self.reach(r) for r, p in zip(self.relus, parameters, strict=False)}
+        curves = self.relaxation.curves
+        slopes = {r: p / SHARES if r in curves else p for r, p in zip(self.relus, parameters, strict=False)}
         scaled = zip(self.split.items(), parameters[len(self.relus) :], strict=True)
         return slopes, {r: beta * scale.abs() for (r, scale), beta in scaled}
 

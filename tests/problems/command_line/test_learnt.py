@@ -14,7 +14,7 @@ def run(*arguments):
 
 
 def test_a_start_is_trained_and_written(tmp_path, monkeypatch):
-    small = own.Family("spins", lambda seed: own.roof_duality_model(own.ising(4, seed)), FAMILIES["ising"].large, 3)
+    small = own.Family("spins", lambda seed: own.roof_duality_model(own.ising(4, seed)), FAMILIES["ising"].target, 3)
     monkeypatch.setitem(FAMILIES, "ising", small)
     found = run("train", "ising", "--output", tmp_path / "start.safetensors", "--seconds", 1, "--json")
     assert found.exit_code == 0, found.output
@@ -22,7 +22,7 @@ def test_a_start_is_trained_and_written(tmp_path, monkeypatch):
     assert report["rounds"] == 3 and report["passes"] == 4 and report["family"] == "ising"
     assert "steps" in found.stderr
     start = LearntStart.load(tmp_path / "start.safetensors")
-    solver = FAMILIES["ising"].small(0).compile()
+    solver = FAMILIES["ising"].training(0).compile()
     assert solver.solve(warm_start=start(solver)).status[0].name == "OPTIMAL"
 
 

@@ -177,6 +177,6 @@ def test_what_cannot_be_learnt_is_refused():
 
 def test_the_families_are_bounded_and_differ_by_seed():
     for family in FAMILIES.values():
-        a, b = (float(family.small(seed).solve(tol=1e-2).bound) for seed in (0, 1))
+        a, b = (float(family.training(seed).solve(tol=1e-2).bound) for seed in (0, 1))
         assert np.isfinite([a, b]).all() and a != b
-        assert family.large(0).size > family.small(0).size
+        assert family.target(0).size != family.training(0).size
