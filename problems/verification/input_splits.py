@@ -32,7 +32,8 @@ MOST_NODES = 2048
 
 MOST_WORK = 20_000
 """Activations of all backward passes of a box for one layer, at most: where more neurons are of unknown sign they keep their
-intervals, and halving the box is the cheaper way to fewer (a two-level lattice of 4,092 ReLUs: some 50 boxes a second, and 8 with ten times the work)."""
+intervals, and halving the box is the cheaper way to fewer.
+On a two-level lattice of 4,092 ReLUs that makes some 50 boxes a second, and ten times the work 8."""
 
 
 @dataclass(frozen=True)
