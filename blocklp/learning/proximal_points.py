@@ -3,8 +3,10 @@ r"""Nearest points of a whole model, to the accuracy of rounding, with the faces
 .. math:: \arg\min_{x \in X} \tfrac12 |x - z|^2, \qquad
           X = \{x : (E x)_b \in X_b \; \forall b, \; l \le A x \le u\}
 
-Where no two blocks share a variable, every block is projected onto on its own.  Otherwise the alternating
-direction method of multipliers (Boyd et al. 2011) finds the faces, and the answer is computed from these:
+Where no two blocks share a variable, every block is projected onto on its own.  Where all types state their
+constraints, and these have few rows, Newton's method finds multipliers of the rows
+(:mod:`blocklp.learning.row_newton`).  Otherwise the alternating direction method of multipliers (Boyd et al.
+2011) finds the faces, and the answer is computed from these:
 the nearest point of the intersection of their affine hulls, and multipliers in their normal spaces.  It is
 accepted where every block, asked for the nearest point of the copy plus its multiplier, returns the copy:
 this holds at the answer only.  Until then it is a semismooth Newton step, which is taken where it gets nearer
@@ -13,7 +15,7 @@ to a fixed point of the passes (Ali, Wong and Kolter, ICML 2017).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -21,6 +23,7 @@ from torch import Tensor
 from blocklp.decomposition.problem import Decomposition
 from blocklp.learning.faces import Copies, Faces, faces_at
 from blocklp.learning.nearest import ActiveVertices
+from blocklp.learning.row_newton import RowFace, RowSystem
 
 LARGEST = 1e4
 """Largest penalty of the copies, and one over the least, relative to the curvature of the objective: 1."""
@@ -48,7 +51,8 @@ class ProximalStart:
     Attributes
     ----------
     points, duals : Tensor
-        ``(batch, copies)``: nearest points of the blocks, and multipliers over the penalty.
+        ``(batch, copies)``: nearest points of the blocks, and multipliers over the penalty; for Newton's
+        method no points, and multipliers of the rows ``(batch, rows)``.
     penalty : Tensor
         ``(batch,)``: penalty of the copies.
     active : dict of str to ActiveVertices
@@ -69,16 +73,17 @@ class ProximalAnswer:
     ----------
     x : Tensor
         ``(batch, variables)`` float64.
-    faces : Faces
+    faces : Faces or RowFace
         Where they lie.
     residual : Tensor
-        ``(batch,)``: how far blocks move their copies, relative to what they are given.
+        ``(batch,)``: how far blocks move their copies, or rows are from their sides, relative to what they
+        are given.
     start : ProximalStart
         For a later call.
     """
 
     x: Tensor
-    faces: Faces
+    faces: Faces | RowFace
     residual: Tensor
     start: ProximalStart
 
@@ -98,6 +103,7 @@ class ProximalPoints:
 
     def __init__(self, problem: Decomposition, tolerance: float, most: int) -> None:
         self.copies, self.tolerance, self.most = Copies(problem), tolerance, most
+        self.system = None if self.copies.separate else RowSystem.of(problem)
         self.square: Tensor = problem.counts
         self.axes: Tensor | None = None
         if (matrix := self.copies.matrix) is not None:
@@ -106,6 +112,8 @@ class ProximalPoints:
     def __repr__(self) -> str:
         if self.copies.separate:
             return "nearest points of separate blocks"
+        if self.system is not None:
+            return "nearest points by Newton's method in multipliers"
         return "nearest points by alternating directions, then faces"
 
     def solve(self, target: Tensor, start: ProximalStart | None = None) -> ProximalAnswer:
@@ -132,27 +140,40 @@ class ProximalPoints:
             )
             none, zero = points[:, :0], target.new_zeros(len(target))
             return ProximalAnswer(x, faces, zero, ProximalStart(none, none, zero, faces.active))
+        if self.system is not None:
+            return self._by_rows(self.system, target, start)
         if start is None:
             state = self._cold(target)
         else:
             state = ProximalStart(start.points.clone(), start.duals.clone(), start.penalty, start.active)
         return self._alternate(target, state, warm=start is not None)
 
+    def _by_rows(self, system: RowSystem, target: Tensor, start: ProximalStart | None) -> ProximalAnswer:
+        """By Newton's method; by alternating directions where that ends before it is there."""
+        before = None if start is None else start.duals
+        x, face, residual, price = system.nearest(target, before, self.tolerance, self.most)
+        kept = ProximalStart(price[:, :0], price, torch.zeros_like(residual), {})
+        if bool((residual <= self.tolerance).all()):
+            return ProximalAnswer(x, face, residual, kept)
+        return replace(self._alternate(target, self._cold(target), warm=False), start=kept)
+
     def _alternate(self, target: Tensor, state: ProximalStart, *, warm: bool) -> ProximalAnswer:
         """Passes and tries of the faces, until all instances are accepted."""
         answer: ProximalAnswer | None = None
+        faces: Faces | None = None
         rows = torch.arange(len(target), device=target.device)
         passes, turn = 0, min(WARM if warm else FIRST, self.most)
         while True:
             state = self._passes(target, state, turn)
             passes += turn
-            own, better = self._polished(target, state)
-            if answer is None:
-                answer = own
+            own, there, better = self._polished(target, state)
+            if answer is None or faces is None:
+                answer, faces = own, there
             else:
+                faces = faces.put(rows, there)
                 answer = ProximalAnswer(
                     answer.x.index_copy_(0, rows, own.x),
-                    answer.faces.put(rows, own.faces),
+                    faces,
                     answer.residual.index_copy_(0, rows, own.residual),
                     _put(answer.start, rows, own.start),
                 )
@@ -203,8 +224,8 @@ class ProximalPoints:
             return x / (1 + weight * self.square)
         return (x @ self.axes / (1 + weight * self.square)) @ self.axes.T
 
-    def _polished(self, target: Tensor, state: ProximalStart) -> tuple[ProximalAnswer, Tensor]:
-        """The answer that the present faces give, and whether it is nearer to a fixed point of the passes."""
+    def _polished(self, target: Tensor, state: ProximalStart) -> tuple[ProximalAnswer, Faces, Tensor]:
+        """The answer that the present faces give, these, and whether it is nearer to a fixed point."""
         copies = self.copies
         penalty = state.penalty
         x = self._joined(target, state.points - state.duals, penalty)
@@ -224,7 +245,7 @@ class ProximalPoints:
         residual = (nearest_points - there).abs().amax(1) / size
         start = ProximalStart(nearest_points, moved - nearest_points, penalty, active)
         better = self._distance(target, nearest_points, moved, penalty) < DECREASE * before
-        return ProximalAnswer(x, faces, residual, start), better
+        return ProximalAnswer(x, faces, residual, start), faces, better
 
     def _distance(self, target: Tensor, points: Tensor, moved: Tensor, penalty: Tensor) -> Tensor:
         """How far a pass would move what it is given, copies whose nearest points are known: ``(batch,)``."""

@@ -196,7 +196,9 @@ def test_ways_to_minimisers() -> None:
         assert "minimisers by one call of the oracle, nearest points of separate blocks" in ways[name]
     for name in ("rows", "matching", "edges"):
         pytest.importorskip("numba", reason="the simplex method for many costs is compiled")
-        assert "minimisers by vertices of the simplex method, nearest points by alternating" in ways[name]
+        assert "minimisers by vertices of the simplex method" in ways[name]
+        assert "nearest points by Newton's method in multipliers" in ways[name]
+    assert "nearest points by alternating directions" in ways["own"]  # whose type states no constraints
     assert "minimisers by passes of the engine" in ways["own"]
 
 
