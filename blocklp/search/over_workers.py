@@ -112,8 +112,8 @@ def branch_and_bound_over(
     log : callable, optional
         Gets the entries of ``Expansion.log`` one by one, before ``callback`` hears of these nodes.
     advice : callable, optional
-        Called for every task when it is handed out, in order; ``expand`` gets the value as its fourth argument:
-        what all nodes so far have taught, such as pseudo-costs, of which ``log`` brings the news.
+        Called for every task when it is handed out, in order; ``expand`` gets the value as its fourth
+        argument: what all nodes so far have taught, such as pseudo-costs, of which ``log`` brings the news.
 
     Returns
     -------

@@ -180,7 +180,9 @@ class _TightenedSearch:
         callback, own = self.run.callback, replace(self.run)
         if callback is not None:  # events of rests show bound and incumbent of the whole
             own.callback = lambda event: callback(replace(event, bound=self.bound, incumbent=self.best.energy))
-        tree = TightenedTree(self.nodes, self.branching, self.best, self.grid, self.run.settings.shrunk * self.size, own)
+        tree = TightenedTree(
+            self.problem.model, self.nodes, self.branching, self.best, self.grid, self.run.settings.shrunk * self.size, own
+        )
 
         def told(event: SearchEvent) -> bool:
             self.bound = max(self.bound, event.bound)
@@ -233,8 +235,10 @@ class TightenedTree:
 
     Parameters
     ----------
+    model : Model
+        The model.
     nodes : Nodes
-        Of the model.
+        Its nodes.
     branching : Branching
         The problem.
     best : Labelled
@@ -248,9 +252,9 @@ class TightenedTree:
     """
 
     def __init__(
-        self, nodes: bl.Nodes, branching: Branching, best: Labelled, grid: Grid, smallest: float, run: ExactRun
+        self, model: bl.Model, nodes: bl.Nodes, branching: Branching, best: Labelled, grid: Grid, smallest: float, run: ExactRun
     ) -> None:
-        self.model, self.nodes = nodes.solver.models[0], nodes
+        self.model, self.nodes = model, nodes
         self.branching, self.best, self.grid, self.smallest, self.run = branching, best, grid, smallest, run
 
     @cached_property
