@@ -42,5 +42,7 @@ class _Packer(pickle.Pickler):
         """Leave everything else to pickle."""
         torch = sys.modules.get("torch")  # without it there are no tensors
         if torch is not None and type(value) is torch.Tensor and value.device.type == "cpu":
+            if value.dtype == torch.bfloat16:  # which NumPy has not
+                return value.detach().clone().__reduce_ex__(pickle.HIGHEST_PROTOCOL)
             return torch.from_numpy, (value.detach().contiguous().numpy(),)
         return NotImplemented
