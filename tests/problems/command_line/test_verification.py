@@ -31,7 +31,7 @@ from blocklp.problems.verification import answers, batch, images
 from blocklp.problems.verification.onnx_files import Runtime
 from blocklp.problems.verification.onnx_operators import OPERATORS
 from blocklp.problems.verification.onnx_reader import load_onnx, read_onnx
-from blocklp.problems.verification.verify import VerificationEvent
+from blocklp.problems.verification.verdict import VerificationEvent
 from blocklp.problems.verification.vnnlib_reader import read_property
 from blocklp.search.best_first import SearchEvent
 
