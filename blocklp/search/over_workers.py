@@ -45,6 +45,8 @@ class Sharing:
         Most nodes that ``expand`` gets at once.
     parts : int
         Most tasks of a round in deterministic mode; at least the number of workers keeps all busy.
+    least : int
+        Nodes that a task gets at least, if there are so many: where a few cost as much as one.
     subtree : int
         Nodes that a task expands, at least one batch: its own and those below them.
     deterministic : bool
@@ -60,6 +62,7 @@ class Sharing:
     subtree: int = 64
     deterministic: bool = True
     memory: float = math.inf
+    least: int = 1
 
 
 @dataclass(eq=False)
@@ -129,7 +132,7 @@ def branch_and_bound_over(
     """
     plan = Sharing() if sharing is None else sharing
     most, deadline = math.inf if max_nodes is None else max_nodes, Deadline.of(time_limit)
-    if not (min(plan.batch, plan.parts, plan.subtree, most) >= 1 and plan.memory > 0):
+    if not (min(plan.batch, plan.parts, plan.subtree, plan.least, most) >= 1 and plan.memory > 0):
         raise OptionError(f"{plan}, {max_nodes=}; all must be positive")
     check_goal(tol, cutoff)
     began = time.perf_counter()
@@ -190,6 +193,7 @@ class _SharedSearch:
         tasks = int(min(tasks, len(nodes.heap), room))
         if not tasks:
             return
+        tasks = min(tasks, max(1, len(nodes.heap) // plan.least))
         few = len(nodes.heap) < plan.parts  # then workers come back soon, so that all have some
         taken = nodes.take(int(min(tasks * plan.batch, room)), deepest=nodes.bytes > plan.memory)
         most = int(min(plan.batch if few else max(plan.subtree, plan.batch), room // tasks))

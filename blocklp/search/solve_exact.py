@@ -34,8 +34,8 @@ from blocklp.tables import SHOWN, Table, as_html, as_text, plural
 MEMORY = 2e9
 """Bytes of multipliers of open nodes from which on the search goes deep first."""
 
-PARTS = 8
-"""Tasks of a round of workers."""
+PARTS, SHARE = 8, 4
+"""Tasks of a round of workers, and the part of a batch that each of them gets at least."""
 
 UNTOUCHED = SearchResult(0, 0, -math.inf, math.inf, 0.0, None, Status.INTERRUPTED, 0, ())
 """The result of instances that an interrupt kept from being searched."""
@@ -239,12 +239,15 @@ def _searched(
         most = math.inf if max_nodes is None else whole(max_nodes, "max_nodes")
         return Rest(program, listener, most).solve()
     tree = IntegerTree(program)
+    # A batch is a task, so that all that is known goes into each.
+    sharing = Sharing(batch=batch, parts=1, subtree=batch, memory=MEMORY)
+    if executor is not None:
+        sharing = replace(sharing, parts=PARTS, least=math.ceil(batch / SHARE))
     found = branch_and_bound_over(
         executor or InProcess(),
         program.root(),
         tree.expand,
-        # A batch is a task, so that all that is known goes into each.
-        sharing=Sharing(batch=batch, parts=1 if executor is None else PARTS, subtree=batch, memory=MEMORY),
+        sharing=sharing,
         tol=0.5 * program.unit,
         max_nodes=max_nodes,
         time_limit=program.deadline,

@@ -46,7 +46,7 @@ MEMORY = 2e9
 """Bytes of multipliers of open nodes above which the deepest nodes come first."""
 ALONE = Sharing(batch=32, parts=1, subtree=32, memory=MEMORY)
 """Nodes that are bounded at once."""
-SHARED = Sharing(batch=8, parts=16, subtree=32, memory=MEMORY)
+SHARED = Sharing(batch=32, parts=8, subtree=96, memory=MEMORY)
 """Nodes of a round that workers bound."""
 
 
