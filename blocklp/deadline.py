@@ -99,5 +99,9 @@ class Deadline:
             limit = f"the time limit of {self.seconds:g} s"
             raise TimeLimitError(f"{limit} {verb} while {doing}; raise time_limit")
 
+    def restart(self, other: Deadline) -> None:
+        """Become another deadline: for what came from another process, and has that one's clock."""
+        self.seconds, self.began, self._answers = other.seconds, other.began, {}
+
     def __repr__(self) -> str:
         return f"Deadline({self.seconds:g} s, {self.left():.3g} s left)"

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 
@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+
+from blocklp.campaigns import LocalExecutor
 
 from . import simulated_device
 from .triton_interpreter import patch_once
@@ -42,6 +44,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         asked = metafunc.config.getoption("--device")
         there = ["sim", *(["cuda"] if torch.cuda.is_available() else [])]
         metafunc.parametrize("device", [asked] if asked else there, indirect=True)
+
+
+@pytest.fixture(scope="session")
+def two_workers() -> Iterator[LocalExecutor]:
+    """Two processes for all tests that share searches: they take seconds to start."""
+    with LocalExecutor(2, threads=1) as executor:
+        yield executor
 
 
 @pytest.fixture

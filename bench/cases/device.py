@@ -31,7 +31,7 @@ from blocklp.problems.densecrf.mean_field import mean_field_update
 from blocklp.problems.matching import Matching, matching_model
 from blocklp.problems.qpbo import Qubo, QuboBatch, roof_duality_batch, roof_duality_model
 from blocklp.problems.verification import Network, Property, digits, network_bounds, read_onnx, read_property, relu_splits, verify
-from blocklp.problems.verification.verify import VerificationEvent
+from blocklp.problems.verification.verdict import VerificationEvent
 
 BYTES_OF_EDGE = 600
 """Memory of the device for an edge, arrays and building included (docs/gpu.md)."""

@@ -30,7 +30,7 @@ from blocklp.methods import Method
 from blocklp.model import Model
 from blocklp.results.solution import Solution
 from blocklp.results.state import State
-from blocklp.search.best_first import Expansion, Node
+from blocklp.search.best_first import Node
 from blocklp.status import Status
 
 INTEGRAL = 1e-6
@@ -51,9 +51,6 @@ DIVED = 0.2
 
 BACK = 20
 """Steps back after which a dive ends."""
-
-WAIT = 8
-"""Solves between two dives as long as no point is known; afterwards dives follow 2, 4, 8 and so on solves."""
 
 CANCELLED = 1e-3
 """Part of the terms of a value below which it counts as zero."""
@@ -90,13 +87,10 @@ class IntegerProgram:
         Relative gap at which the best point is optimal.
     best, point : float, Tensor
         The best value known, and its point ``(variables,)``; infinity and None without one.
-    expanded : int
-        Batches of nodes that were expanded.
+    size : float
+        That of the terms of the best value.
     stopped : bool
         Whether a callback has stopped the search.
-    gains, asked : Tensor
-        ``(2, variables)``: what splits downwards and upwards gained for each unit in all, and how many there
-        were.
     """
 
     model: Model
@@ -106,11 +100,9 @@ class IntegerProgram:
     tol: float
     best: float = math.inf
     point: Tensor | None = None
-    expanded: int = 0
+    size: float = 0.0
     stopped: bool = False
     sense: Sense = field(init=False)
-    gains: Tensor = field(init=False)
-    asked: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
         """Read bounds, costs and what values the objective can have."""
@@ -137,7 +129,6 @@ class IntegerProgram:
         binary = self.integer & (self.low >= 0) & (self.high <= 1)
         scopes = [b.scope for b in model.blocks if stated_rows_of(b.type) is None]
         self.tells = all(bool(binary[scope].all()) for scope in scopes)  # whether points can be tested
-        self.gains, self.asked = torch.zeros(2, 2, n, dtype=torch.float64)
 
     def root(self) -> list[Node]:
         """Return the node of all points, with the bound of the box; none where bounds leave no integer."""
@@ -173,9 +164,11 @@ class IntegerProgram:
 
     def allowed(self) -> float:
         """Return how far below the best value the bound may stay."""
-        if self.point is None:
-            return 0.0
-        return self.tol * max(abs(self.best), CANCELLED * float(self.cost.abs() @ self.point.abs()))
+        return self.tol * max(abs(self.best), CANCELLED * self.size)
+
+    def keep(self, value: float, point: Tensor) -> None:
+        """Take a point as the best one."""
+        self.best, self.point, self.size = value, point, float(self.cost.abs() @ point.abs())
 
     def raised(self, bound: float) -> float:
         """Return the least value that the objective can have from a bound on."""
@@ -253,7 +246,7 @@ class IntegerProgram:
             if float(value[i]) >= self.best:
                 return
             if self.tells and self.holds(near[i]):
-                self.best, self.point = float(value[i]), near[i]
+                self.keep(float(value[i]), near[i])
 
     def complete(self, points: Tensor, state: State | None) -> Tensor:
         """Fix the integers as in points ``(k, variables)``, find the others, and return bounds ``(k,)``."""
@@ -269,10 +262,12 @@ class IntegerProgram:
             x = torch.where(self.integer, near[i], found.raw_x[i])
             value = float(x @ self.cost) + self.constant
             if value < self.best and (not self.tells or self.holds(x)):
-                self.best, self.point = value, x
+                self.keep(value, x)
         return bounds
 
-    def dive(self, low: Tensor, high: Tensor, state: State | None, root: Tensor | None = None) -> None:
+    def dive(
+        self, low: Tensor, high: Tensor, state: State | None, root: Tensor | None = None, seed: int = 0
+    ) -> None:
         """Look for points below a node, in several ways side by side.
 
         Each fixes the integers that the relaxation is surest of, again and again; where nothing is left, it
@@ -286,8 +281,10 @@ class IntegerProgram:
             Where to start, a single instance.
         root : Tensor, optional
             ``(variables,)`` float64: the point of the node's relaxation, where it has been solved.
+        seed : int
+            Of what is drawn.
         """
-        seeded = torch.Generator().manual_seed(self.expanded)
+        seeded = torch.Generator().manual_seed(seed)
         low, high = low.repeat(DIVES, 1), high.repeat(DIVES, 1)
         before, fails = (low, high), torch.zeros(DIVES, dtype=torch.long)
         returned = torch.ones(DIVES, dtype=torch.bool)
@@ -341,88 +338,6 @@ class IntegerProgram:
         ahead = torch.where(fixed, to, low), torch.where(fixed, to, high)
         back = torch.where(last & (to == low), to + 1, low), torch.where(last & (to > low), to - 1, high)
         return ahead, back
-
-    def expand(self, nodes: list[Node]) -> Expansion:
-        """Bound nodes and split those that may hold a better point."""
-        waiting = [node for node in nodes if node.bound >= self.goal()]  # until nothing else is open
-        nodes = [node for node in nodes if node.bound < self.goal()]
-        if not nodes or self.deadline.over():
-            return Expansion([*waiting, *nodes], self.best, self.point)
-        subs: list[Subproblem] = [node.state for node in nodes]
-        low, high = torch.stack([s.low for s in subs]), torch.stack([s.high for s in subs])
-        states = [s.state for s in subs if s.state is not None]
-        state = State.concatenate(states) if len(states) == len(subs) else None
-        found = self.solve(low, high, state, COARSE, NODE_PASSES)
-        kept = with_box(found.state, self.model.size)
-        self.offer(found.raw_x)
-        self.expanded += 1
-        if self.expanded.bit_count() == 1 or (math.isinf(self.best) and self.expanded % WAIT == 0):
-            self.dive(low[0], high[0], kept.select([0]))
-        bounds = self.bounds(found)
-        low, high = self._tightened(kept, bounds, low, high)
-        children, unresolved = waiting, list[Node]()
-        for i, (node, sub) in enumerate(zip(nodes, subs, strict=True)):
-            bound = self.raised(max(node.bound, float(bounds[i])))
-            self._learn(sub, bound - node.bound)
-            if bool((low[i] > high[i]).any()) or bound == math.inf:
-                continue  # nothing better than the best point, or nothing at all
-            if bound >= self.goal():
-                children.append(Node(bound, node.depth))  # never expanded, but part of the final bound
-                continue
-            free, own = self.integer & (low[i] < high[i]), kept.select([i])
-            if bool(free.any()):
-                children += self._halves(low[i], high[i], found.raw_x[i], free, own, bound, node.depth + 1)
-                continue
-            leaf = Node(self.raised(max(bound, float(self.complete(low[i][None], own)[0]))), node.depth)
-            (children if leaf.bound >= self.goal() else unresolved).append(leaf)
-        return Expansion(children, self.best, self.point, unresolved)
-
-    def _learn(self, sub: Subproblem, gain: float) -> None:
-        """Note the gain of a split for each unit of its variable (pseudo-costs; Benichou et al. 1971)."""
-        if sub.split is not None and math.isfinite(gain):
-            column, side, moved = sub.split
-            self.gains[side, column] += max(gain, 0.0) / max(moved, INTEGRAL)
-            self.asked[side, column] += 1
-
-    def _halves(
-        self,
-        low: Tensor,
-        high: Tensor,
-        x: Tensor,
-        free: Tensor,
-        state: State,
-        bound: float,
-        depth: int,
-    ) -> list[Node]:
-        """Split a node on the variable whose two sides promise most."""
-        x = torch.minimum(torch.maximum(x, low), high)
-        down = x - x.floor()
-        usual = self.gains.sum() / self.asked.sum().clamp(min=1)
-        mean = torch.where(self.asked > 0, self.gains / self.asked.clamp(min=1), usual.clamp(min=1e-9))
-        score = (mean[0] * down).clamp(min=1e-9) * (mean[1] * (1 - down)).clamp(min=1e-9)
-        broken = free & (torch.minimum(down, 1 - down) > INTEGRAL)
-        column = int(score.masked_fill(~(broken if bool(broken.any()) else free), -1.0).argmax())
-        below = float(x[column].floor().clamp(max=float(high[column]) - 1))
-        left, right = high.clone(), low.clone()
-        left[column], right[column] = below, below + 1
-        moved = float(x[column]) - below
-        size = sum(t.nbytes for t in state.duals.values())
-        return [
-            Node(bound, depth, Subproblem(low, left, state, (column, 0, moved)), size),
-            Node(bound, depth, Subproblem(right, high, state, (column, 1, 1 - moved)), size),
-        ]
-
-    def _tightened(self, state: State, bounds: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """Narrow integers by reduced costs: each unit away from where its box has it costs its multiplier."""
-        if math.isinf(self.best):
-            return low, high
-        price = self.sense.turn(state.duals[BOX][..., 0])
-        least = self.goal() if self.unit else self.best
-        room = (least - bounds).clamp(min=0)[:, None] + 1e-9 * abs(self.best)
-        steps = (room / price.abs()).nan_to_num(posinf=math.inf).floor()
-        rising, falling = self.integer & (price < 0), self.integer & (price > 0)
-        low = torch.where(rising, torch.maximum(low, high - steps), low)
-        return low, torch.where(falling, torch.minimum(high, low + steps), high)
 
 
 def with_box(state: State, variables: int) -> State:

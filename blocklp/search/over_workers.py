@@ -25,12 +25,14 @@ from blocklp.search.best_first import (
     SearchResult,
     check_goal,
 )
+from blocklp.search.parcels import Parcel
 from blocklp.status import Status
 
 RETRIES = 2
 """How often nodes are sent again whose worker's process ended, before they count as unresolved."""
 
-Expand = Callable[[list[Node], float, Deadline], Expansion]
+Expand = Callable[..., Expansion]
+"""Takes nodes, the value of the incumbent, a deadline and, where there is some, advice."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Sharing:
         Most nodes that ``expand`` gets at once.
     parts : int
         Most tasks of a round in deterministic mode; at least the number of workers keeps all busy.
+    least : int
+        Nodes that a task gets at least, if there are so many: where a few cost as much as one.
     subtree : int
         Nodes that a task expands, at least one batch: its own and those below them.
     deterministic : bool
@@ -58,6 +62,7 @@ class Sharing:
     subtree: int = 64
     deterministic: bool = True
     memory: float = math.inf
+    least: int = 1
 
 
 @dataclass(eq=False)
@@ -66,7 +71,8 @@ class _Part:
 
     nodes: list[Node]
     most: int
-    future: Future[tuple[Expansion, int]]
+    advice: tuple[Any, ...]
+    future: Future[Parcel[tuple[Expansion, int]]]
     tries: int = 0
 
 
@@ -82,6 +88,7 @@ def branch_and_bound_over(
     time_limit: float | Deadline = math.inf,
     callback: Callable[[SearchEvent], Any] | None = None,
     log: Callable[[Any], Any] | None = None,
+    advice: Callable[[], Any] | None = None,
 ) -> SearchResult:
     """Minimise over ``roots`` with workers, as :func:`branch_and_bound` does without.
 
@@ -95,8 +102,10 @@ def branch_and_bound_over(
     roots : iterable of Node
         Nodes that cover the problem.
     expand : callable
-        Can be pickled, and is sent to every worker once.  It gets a list of nodes, the value of the incumbent
-        and a deadline, and returns an :class:`Expansion`: an incumbent that it returns is a point of its own.
+        Can be pickled, and is sent to every worker once: it has what a worker needs to state the problem.  It
+        gets a list of nodes, the value of the incumbent, a deadline, and advice if there is some, and returns
+        an :class:`Expansion`: an incumbent that it returns is a point of its own.  It keeps nothing of one
+        call for another one; tensors in states travel as arrays.
     sharing : Sharing, optional
         How nodes are shared; by default in rounds.
     tol, cutoff, max_nodes, time_limit
@@ -104,7 +113,10 @@ def branch_and_bound_over(
     callback : callable, optional
         Gets a :class:`SearchEvent` whenever nodes have come back; True stops.
     log : callable, optional
-        Gets the entries of ``Expansion.log`` one by one.
+        Gets the entries of ``Expansion.log`` one by one, before ``callback`` hears of these nodes.
+    advice : callable, optional
+        Called for every task when it is handed out, in order; ``expand`` gets the value as its fourth
+        argument: what all nodes so far have taught, such as pseudo-costs, of which ``log`` brings the news.
 
     Returns
     -------
@@ -120,11 +132,11 @@ def branch_and_bound_over(
     """
     plan = Sharing() if sharing is None else sharing
     most, deadline = math.inf if max_nodes is None else max_nodes, Deadline.of(time_limit)
-    if not (min(plan.batch, plan.parts, plan.subtree, most) >= 1 and plan.memory > 0):
+    if not (min(plan.batch, plan.parts, plan.subtree, plan.least, most) >= 1 and plan.memory > 0):
         raise OptionError(f"{plan}, {max_nodes=}; all must be positive")
     check_goal(tol, cutoff)
     began = time.perf_counter()
-    search = _SharedSearch(executor, expand, plan, OpenNodes(cutoff, tol), deadline)
+    search = _SharedSearch(executor, expand, plan, OpenNodes(cutoff, tol), deadline, advice)
     nodes = search.nodes
     nodes.add(Expansion(tuple(roots)))
     event = nodes.event(0, began)
@@ -161,6 +173,7 @@ class _SharedSearch:
     plan: Sharing
     nodes: OpenNodes
     deadline: Deadline
+    advice: Callable[[], Any] | None = None
     away: list[_Part] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -180,12 +193,14 @@ class _SharedSearch:
         tasks = int(min(tasks, len(nodes.heap), room))
         if not tasks:
             return
+        tasks = min(tasks, max(1, len(nodes.heap) // plan.least))
         few = len(nodes.heap) < plan.parts  # then workers come back soon, so that all have some
         taken = nodes.take(int(min(tasks * plan.batch, room)), deepest=nodes.bytes > plan.memory)
         most = int(min(plan.batch if few else max(plan.subtree, plan.batch), room // tasks))
         for k in range(tasks):
             own = taken[k::tasks]  # so that all get nodes as good as those of the others
-            self.away.append(_Part(own, most, self._submit(own, most)))
+            advice = () if self.advice is None else (self.advice(),)
+            self.away.append(_Part(own, most, advice, self._submit(own, most, advice)))
 
     def receive(self) -> tuple[int, list[Any]]:
         """Wait for nodes; return how many have been expanded, and the entries of the log."""
@@ -194,7 +209,7 @@ class _SharedSearch:
         wait([part.future for part in self.away], None if math.isinf(left) else left, when)
         for part in self.away:
             if _lost(part.future) and part.tries < RETRIES:
-                part.future, part.tries = self._submit(part.nodes, part.most), part.tries + 1
+                part.future, part.tries = self._submit(part.nodes, part.most, part.advice), part.tries + 1
         if self.plan.deterministic and not all(part.future.done() for part in self.away):
             return 0, []
         expanded, entries = 0, list[Any]()
@@ -202,17 +217,19 @@ class _SharedSearch:
             if _lost(part.future):
                 found, count = Expansion(unresolved=part.nodes), 0
             else:
-                found, count = part.future.result()
+                found, count = part.future.result().value
             self.nodes.add(found)
             self.away.remove(part)
             expanded += count
             entries += found.log
         return expanded, entries
 
-    def _submit(self, own: list[Node], most: int) -> Future[tuple[Expansion, int]]:
+    def _submit(
+        self, own: list[Node], most: int, advice: tuple[Any, ...]
+    ) -> Future[Parcel[tuple[Expansion, int]]]:
         nodes, seconds = self.nodes, max(self.deadline.left(), 1e-9)
         given = nodes.best[0], nodes.cutoff, nodes.tol, self.plan.batch, most, seconds
-        return self.executor.submit(search_below, self.shared, own, *given)
+        return self.executor.submit(search_below, self.shared, Parcel((own, advice)), *given)
 
 
 def _lost(future: Future[Any]) -> bool:
@@ -222,22 +239,22 @@ def _lost(future: Future[Any]) -> bool:
 
 def search_below(
     shared: Shared,
-    nodes: Sequence[Node],
+    given: Parcel[tuple[Sequence[Node], tuple[Any, ...]]],
     incumbent: float,
     cutoff: float,
     tol: float,
     batch: int,
     most: int,
     seconds: float,
-) -> tuple[Expansion, int]:
+) -> Parcel[tuple[Expansion, int]]:
     """Search below some nodes; what a worker does.
 
     Parameters
     ----------
     shared : Shared
         The function that expands nodes.
-    nodes : sequence of Node
-        The nodes.
+    given : Parcel
+        The nodes, and further arguments of that function: the advice, or none.
     incumbent : float
         Value of the best point known.
     cutoff, tol : float
@@ -249,16 +266,17 @@ def search_below(
 
     Returns
     -------
-    Expansion, int
+    Parcel
         The outcome of the nodes, and how many were expanded.
     """
+    nodes, advice = given.value
     expand, deadline = shared.get(), Deadline(seconds)
     search, count = OpenNodes(cutoff, tol, incumbent), 0
     unresolved, entries = list[Node](), list[Any]()
     search.add(Expansion(nodes))
     while search.heap and count < most and not (count and deadline.over()):
         taken = search.take(min(batch, most - count), deepest=False)
-        found = expand(taken, search.best[0], deadline)
+        found = expand(taken, search.best[0], deadline, *advice)
         search.add(found)
         count += len(taken)
         unresolved += found.unresolved
@@ -268,4 +286,4 @@ def search_below(
     if search.pruned < math.inf:  # not below what the incumbent prunes, and part of the final bound
         children.append(Node(search.pruned))
     own = value if value < incumbent else math.inf
-    return Expansion(children, own, point, unresolved, entries), count
+    return Parcel((Expansion(children, own, point, unresolved, entries), count))

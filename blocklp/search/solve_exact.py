@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from blocklp.campaigns import Executor, InProcess
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError
 from blocklp.language.expression import Expression, View
@@ -22,15 +23,19 @@ from blocklp.methods import Method
 from blocklp.model import Model
 from blocklp.options import flag, hook, of_type, real, whole
 from blocklp.results.values import Values, evaluated
-from blocklp.search.best_first import SearchEvent, SearchResult, branch_and_bound, relative_gap
+from blocklp.search.best_first import SearchEvent, SearchResult, relative_gap
 from blocklp.search.integer_rest import Rest, serves
 from blocklp.search.integer_search import IntegerProgram
+from blocklp.search.integer_tree import IntegerTree
+from blocklp.search.over_workers import Sharing, branch_and_bound_over
 from blocklp.status import Status
 from blocklp.tables import SHOWN, Table, as_html, as_text, plural
 
 MEMORY = 2e9
 """Bytes of multipliers of open nodes from which on the search goes deep first."""
 
+PARTS, SHARE = 8, 4
+"""Tasks of a round of workers, and the part of a batch that each of them gets at least."""
 
 UNTOUCHED = SearchResult(0, 0, -math.inf, math.inf, 0.0, None, Status.INTERRUPTED, 0, ())
 """The result of instances that an interrupt kept from being searched."""
@@ -107,14 +112,15 @@ def solve_exact(
     max_nodes: int | None = None,
     batch: int = 32,
     method: str | Method = "auto",
+    executor: Executor | None = None,
     callback: Callable[[SearchEvent], Any] | None = None,
     verbose: bool = False,
 ) -> ExactSolution:
     """Optimise over the points of a model whose variables declared with ``integer=True`` are integers.
 
-    Branch and bound (:func:`blocklp.search.branch_and_bound`) over relaxations of the model, a batch of nodes
-    a solve.  Any blocks and rows will do; types that state no constraints need a method that finds primal
-    points of theirs.  Where blocks are hulls of integer points that state their rows
+    Branch and bound (:func:`blocklp.search.branch_and_bound_over`) over relaxations of the model, a batch of
+    nodes a solve.  Any blocks and rows will do; types that state no constraints need a method that finds
+    primal points of theirs.  Where blocks are hulls of integer points that state their rows
     (``Knapsack(..., integer=True)``), their Lagrangean bound fixes variables, and HiGHS solves what is left
     (:mod:`blocklp.search.integer_rest`), to its tolerances.
 
@@ -135,6 +141,10 @@ def solve_exact(
         Most nodes a solve.
     method : str or Method
         For the relaxations, as in :meth:`Solver.solve`.
+    executor : Executor, optional
+        Whose workers solve the relaxations (:class:`blocklp.campaigns.LocalExecutor`,
+        :class:`blocklp.campaigns.RayExecutor`), in rounds of 8 batches; the nodes are the same for any number
+        of workers.  What HiGHS solves stays in this process.
     callback : callable, optional
         Gets a :class:`blocklp.search.SearchEvent` in the sense of the model after every solve; True stops the
         instance.
@@ -186,7 +196,7 @@ def solve_exact(
             with _shown(flag(verbose, "verbose")) as line:
                 try:
                     program = IntegerProgram(model, i, method, own, tol)
-                    found = _searched(program, max_nodes, batch, _listener(callback, line, sense))
+                    found = _searched(program, max_nodes, batch, executor, _listener(callback, line, sense))
                     stopped = program.stopped
                 except KeyboardInterrupt:  # while the instance was stated; searches end with what they know
                     found = UNTOUCHED
@@ -216,6 +226,7 @@ def _searched(
     program: IntegerProgram,
     max_nodes: int | None,
     batch: int,
+    executor: Executor | None,
     listener: Callable[[SearchEvent], Any],
 ) -> SearchResult:
     """Search one instance, until bound and value are as near as asked."""
@@ -227,15 +238,22 @@ def _searched(
     if serves(program):
         most = math.inf if max_nodes is None else whole(max_nodes, "max_nodes")
         return Rest(program, listener, most).solve()
-    found = branch_and_bound(
+    tree = IntegerTree(program)
+    # A batch is a task, so that all that is known goes into each.
+    sharing = Sharing(batch=batch, parts=1, subtree=batch, memory=MEMORY)
+    if executor is not None:
+        sharing = replace(sharing, parts=PARTS, least=math.ceil(batch / SHARE))
+    found = branch_and_bound_over(
+        executor or InProcess(),
         program.root(),
-        program.expand,
-        batch=batch,
+        tree.expand,
+        sharing=sharing,
         tol=0.5 * program.unit,
         max_nodes=max_nodes,
         time_limit=program.deadline,
-        memory=MEMORY,
         callback=stops,
+        log=tree.learn,
+        advice=tree.advice,
     )
     if found.incumbent < math.inf and found.bound >= program.goal():
         # Values are multiples of the unit: none lies between.

@@ -66,7 +66,7 @@ def _mrf_command(
         raise OptionError("--rounds and --blocks are about the relaxation; leave them out, or leave --exact out")
     if rounds and output.reference is not None:
         raise OptionError("--reference solves the LP without clusters, --rounds a stronger one; give one of them")
-    if reading.one_by_one():
+    if reading.one_by_one(tree=solving.exact):
         from blocklp.problems.command_line.file_campaigns import run_files
 
         return run_files(ctx, _mrf_command, files)
@@ -83,11 +83,12 @@ def _mrf_command(
     chosen: Decomposition = blocks.value
     budget = Budget(rounds=rounds) if rounds else False
     told = None if output.quiet else tell_round
-    asked = SolvableFiles(
-        names,
-        "energy",
-        solve=lambda **given: solve_mrf(mrfs, chosen, tighten=budget, told=told, **given),
-        model=lambda i: relax(mrfs[i], chosen).model,
-        search=lambda i, **given: solve_mrf_exactly(mrfs[i], **given),
-    )
-    answer(asked, solving, output, deadline)
+    with reading.tree() as workers:
+        asked = SolvableFiles(
+            names,
+            "energy",
+            solve=lambda **given: solve_mrf(mrfs, chosen, tighten=budget, told=told, **given),
+            model=lambda i: relax(mrfs[i], chosen).model,
+            search=lambda i, **given: solve_mrf_exactly(mrfs[i], executor=workers, **given),
+        )
+        answer(asked, solving, output, deadline)

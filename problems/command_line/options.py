@@ -6,6 +6,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -170,17 +171,26 @@ class Reading:
     workers: Workers = None
     ray: Ray = None
 
-    def one_by_one(self) -> bool:
+    def one_by_one(self, tree: bool = False) -> bool:
         """Whether files are solved one by one and recorded.
+
+        Parameters
+        ----------
+        tree : bool
+            Whether workers may share the search of a file instead.
 
         Raises
         ------
         OptionError
             There are workers, and no place for what they find.
         """
-        if self.results is None and (self.workers is not None or self.ray is not None):
+        if not tree and self.results is None and (self.workers is not None or self.ray is not None):
             raise OptionError("--workers and --ray solve file by file; say by --results where their lines go")
         return self.results is not None
+
+    def tree(self) -> AbstractContextManager[Executor | None]:
+        """Return the workers that share the search of a file; none, and so other rounds, where no option names some."""
+        return nullcontext() if self.workers is None and self.ray is None else executor(self.workers, self.ray)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from blocklp.errors import OptionError
-from blocklp.problems.command_line.options import Distributed, Files, Output, Reading, Solving, executor, grouped
+from blocklp.problems.command_line.options import Distributed, Files, Output, Reading, Solving, grouped
 from blocklp.problems.command_line.process import until
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _qpbo_command(
         raise OptionError("--reference solves the LP of roof duality, --tighten a stronger one; give one of them")
     if tighten and solving.exact:
         raise OptionError("--exact chooses its own bounds; leave out --tighten")
-    if reading.results is not None or (not solving.exact and reading.one_by_one()):
+    if reading.one_by_one(tree=solving.exact):
         from blocklp.problems.command_line.file_campaigns import run_files
 
         return run_files(ctx, _qpbo_command, files)
@@ -61,7 +61,6 @@ def _qpbo_command(
     if branching is not None and not solving.exact:
         raise OptionError("--branching is about searches; give --exact too")
     deadline = until(solving.time_limit, ctx.obj)
-    from blocklp.campaigns import InProcess
     from blocklp.problems.command_line.labelling import SolvableFiles, answer, tell_round
     from blocklp.problems.qpbo import read_qubo, roof_duality_model, solve_qpbo, solve_qpbo_exactly
 
@@ -84,14 +83,12 @@ def _qpbo_command(
 
         rule = StrongBranching() if branching == "strong" else LearntBranching.load(branching)
     told = None if output.quiet else tell_round
-    with executor(reading.workers, reading.ray) as where:
-        # Without workers there are no rounds.
-        shared = None if isinstance(where, InProcess) else where
+    with reading.tree() as workers:
         asked = SolvableFiles(
             names,
             "energy",
             solve=lambda **given: solve_qpbo(qubos, tighten, told, **given),
             model=lambda i: roof_duality_model(qubos[i]),
-            search=lambda i, **given: solve_qpbo_exactly(qubos[i], branching=rule, executor=shared, **given),
+            search=lambda i, **given: solve_qpbo_exactly(qubos[i], branching=rule, executor=workers, **given),
         )
         answer(asked, solving, output, deadline)

@@ -119,8 +119,6 @@ def _verify_command(
         raise typer.BadParameter("give either a query or --instances", param_hint="QUERY")
     if (results is None) != (instances is None) or (expected is not None and instances is None):
         raise typer.BadParameter("--instances and --results go together, and --expected with them", param_hint="--instances")
-    if instances is None and (workers is not None or ray is not None):
-        raise typer.BadParameter("--workers and --ray are for --instances", param_hint="--workers")
     if instances is not None and (network or assignments or result_file or proof):
         raise typer.BadParameter("the file names networks, and places for counterexamples", param_hint="--instances")
     deadline = until(timeout, ctx.obj)
@@ -137,12 +135,13 @@ def _verify_command(
 
             torch.set_num_threads(threads)
         with interruptible():
-            if query is None:
-                assert instances is not None and results is not None
-                with executor(workers, ray, threads) as where:
+            alone = workers is None and ray is None
+            with executor(workers, ray, None if alone else threads) as where:
+                if query is None:
+                    assert instances is not None and results is not None
                     code = _run_instances(instances, results, expected, how, where, output, errors)
-            else:
-                code = _run_query(query, network or [], how, deadline, output, errors)
+                else:
+                    code = _run_query(query, network or [], how, None if alone else where, deadline, output, errors)
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED if _without_verdict(query, "Interrupted.", output, errors) else EXIT_ERROR
     except Exception as error:
@@ -196,8 +195,16 @@ def _written(write: Callable[[Path], object], place: Path, errors: Console) -> b
     return True
 
 
-def _run_query(query: Path, given: Sequence[str], how: How, deadline: Deadline, output: VerdictOutput, errors: Console) -> int:
-    """Answer one query; return the exit code."""
+def _run_query(
+    query: Path,
+    given: Sequence[str],
+    how: How,
+    executor: Executor | None,
+    deadline: Deadline,
+    output: VerdictOutput,
+    errors: Console,
+) -> int:
+    """Answer one query, with workers if there are some; return the exit code."""
     from blocklp.problems.verification.answers import Networks, Watch, answer, try_file, try_folder
 
     # Now, so that no verdict is found that has no place.
@@ -211,7 +218,7 @@ def _run_query(query: Path, given: Sequence[str], how: How, deadline: Deadline, 
         try_folder(output.assignments)
     with Watch(output.quiet) as watch:
         watch.begin("", deadline)
-        found = answer(query, given, how, Networks(), deadline, watch)
+        found = answer(query, given, how, Networks(), deadline, watch, executor)
     status = found.verdict.status
     if output.as_json:
         typer.echo(json.dumps(found.entry(), allow_nan=False, indent=2))

@@ -35,9 +35,9 @@ def both_sides(found: NodeBounds, k: int, column: int, bound: float, depth: int)
     bound, depth : float, int
         Those of the node.
     """
-    children = []
+    children, multipliers = [], found.multipliers[k : k + 1]
     for value, side in ((0, found.if_zero), (1, found.if_one)):
         fixings = found.fixings[k : k + 1].clone()
         fixings[0, column] = value
-        children.append(fixed_node(max(bound, float(side[k, column])), depth + 1, fixings, found.multipliers[k : k + 1]))
+        children.append(fixed_node(max(bound, float(side[k, column])), depth + 1, fixings, multipliers))
     return children

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from blocklp.campaigns import Executor
 from blocklp.certify.exact_arithmetic import rounded_down
 from blocklp.deadline import Deadline
 from blocklp.language.expression import View
@@ -45,6 +46,7 @@ def solve_mrf_exactly(
     *,
     time_limit: float | Deadline = math.inf,
     callback: Callback | None = None,
+    executor: Executor | None = None,
     settings: ExactSettings = DEFAULT,
 ) -> ExactResult:
     """Minimise a discrete energy, with proof.
@@ -57,6 +59,9 @@ def solve_mrf_exactly(
         Seconds; then, and after an interrupt, the best labelling and a valid bound are returned.
     callback : callable, optional
         Gets a :class:`blocklp.search.SearchEvent` of the component under way after every batch of nodes; True stops.
+    executor : Executor, optional
+        Whose workers expand the nodes of what is searched: :class:`blocklp.campaigns.LocalExecutor` or
+        :class:`blocklp.campaigns.RayExecutor`.  The nodes are the same for any number of workers.
     settings : ExactSettings
         At what sizes methods change; the minimum is the same for any.
 
@@ -89,7 +94,7 @@ def solve_mrf_exactly(
     unit = Unit.of(np.concatenate([*finite, np.zeros(1)]), AS_FUNCTION * total_of(sizes))
     whole = [np.where(np.isfinite(t), unit.whole(np.where(np.isfinite(t), t, 0.0)), np.inf) for t in tables]
     integral = Mrf(mrf.counts, [(scope, table) for (scope, _), table in zip(mrf.factors, whole, strict=True)])
-    run = ExactRun(deadline, in_units(callback, float(unit.size)), settings=settings)
+    run = ExactRun(deadline, in_units(callback, float(unit.size)), executor=executor, settings=settings)
     found = proved(Energies(unit.near), integral, run)
     energy, bound = _energy(mrf, found.labels), math.inf
     if found.bound < math.inf:
@@ -171,33 +176,55 @@ class Energies:
             return
         relaxation = relax(mrf, "edges", time_limit=run.deadline)
         columns = [relaxation.views[i,].index for i in range(mrf.n)]
-        ends = np.cumsum([0, *(len(c) for c in columns)])
-
-        def kept(fixings: Fixings) -> list[IntArray]:
-            """The labels that are left: those that are not 0 where no other one is 1."""
-            own = [fixings[ends[i] : ends[i + 1]] for i in range(mrf.n)]
-            return [np.flatnonzero((f != 0) & ((f == 1).sum() == (f == 1))) for f in own]
-
-        def rest(fixings: Fixings) -> tuple[Labelled, float]:
-            labels = kept(fixings)
-            if not all(len(k) for k in labels):
-                return best, math.inf
-            counts = np.array([len(k) for k in labels])
-            factors = [(scope, table[np.ix_(*(labels[i] for i in scope))]) for scope, table in mrf.factors]
-            left = minimised(self, Mrf(counts, factors), run)
-            whole = np.array([k[label] for k, label in zip(labels, left.labels.tolist(), strict=True)])
-            return Labelled(torch.tensor(whole), float(mrf.energy(whole))), left.bound
-
-        def rounded(points: Tensor) -> Labelled:
-            starts = torch.stack([points[:, ends[i] : ends[i + 1]].argmax(1) for i in range(mrf.n)], 1)
-            return improved(mrf, starts, run.deadline)
-
-        branching = Branching(
-            tightening_of(relaxation, BUDGET.blocks, run.deadline),
-            View(relaxation.model, "labels", torch.cat(columns)),
-            size=lambda fixings: sum(len(k) - 1 for k in kept(fixings)),
-            rounded=rounded,
-            rest=rest,
-        )
-        best, below = search_tightened(branching, best, grid, run)
+        some = _SomeLabels(self, mrf, np.cumsum([0, *(len(c) for c in columns)]), best)
+        variables = View(relaxation.model, "labels", torch.cat(columns))
+        problem = tightening_of(relaxation, BUDGET.blocks, run.deadline)
+        best, below = search_tightened(problem, Branching(variables, some.size, some.rounded, some.rest), best, grid, run)
         found.labels, found.bound = best.labels.numpy(), max(found.bound, below)
+
+
+@dataclass(frozen=True, eq=False)
+class _SomeLabels:
+    """Energies on some of the labels of each variable, as fixings ``(labels of all variables,)`` leave them.
+
+    Attributes
+    ----------
+    kind : Energies
+        Solves what is left.
+    mrf : Mrf
+        The energy.
+    ends : numpy.ndarray, shape (n + 1,)
+        Where the labels of a variable begin and end.
+    best : Labelled
+        A labelling to return where there is none.
+    """
+
+    kind: Energies
+    mrf: Mrf
+    ends: IntArray
+    best: Labelled
+
+    def kept(self, fixings: Fixings) -> list[IntArray]:
+        """The labels that are left: those that are not 0 where no other one is 1."""
+        own = [fixings[self.ends[i] : self.ends[i + 1]] for i in range(self.mrf.n)]
+        return [np.flatnonzero((f != 0) & ((f == 1).sum() == (f == 1))) for f in own]
+
+    def size(self, fixings: Fixings) -> int:
+        """The number of labels to choose from."""
+        return sum(len(k) - 1 for k in self.kept(fixings))
+
+    def rest(self, fixings: Fixings, run: ExactRun) -> tuple[Labelled, float]:
+        """Minimise over the labels that are left."""
+        labels = self.kept(fixings)
+        if not all(len(k) for k in labels):
+            return self.best, math.inf
+        counts = np.array([len(k) for k in labels])
+        factors = [(scope, table[np.ix_(*(labels[i] for i in scope))]) for scope, table in self.mrf.factors]
+        left = minimised(self.kind, Mrf(counts, factors), run)
+        whole = np.array([k[label] for k, label in zip(labels, left.labels.tolist(), strict=True)])
+        return Labelled(torch.tensor(whole), float(self.mrf.energy(whole))), left.bound
+
+    def rounded(self, points: Tensor, deadline: Deadline) -> Labelled:
+        """A labelling from points, by the likeliest labels."""
+        starts = torch.stack([points[:, self.ends[i] : self.ends[i + 1]].argmax(1) for i in range(self.mrf.n)], 1)
+        return improved(self.mrf, starts, deadline)

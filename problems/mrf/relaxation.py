@@ -134,7 +134,7 @@ def relax(
     _add_clusters(relaxation, groups)
     deadline.check(STATING)
     _add_simplices(relaxation)
-    _state_repair(relaxation)
+    relaxation.model.repair_with(_Repair(relaxation))
     return relaxation
 
 
@@ -266,12 +266,13 @@ def _add_simplices(relaxation: MrfRelaxation) -> None:
             relaxation.model.add(Simplex(shape[0]), View(relaxation.model, "blocks", columns), name=f"nodes {shape[0]}")
 
 
-def _state_repair(relaxation: MrfRelaxation) -> None:
-    """Offer :meth:`Points.repaired` to the model."""
-    points, model = relaxation.points, relaxation.model
+@dataclass(frozen=True, eq=False)
+class _Repair:
+    """Offers :meth:`Points.repaired` to the model; it can be pickled with it."""
 
-    def repair(given: dict[str, Tensor]) -> dict[str, Tensor]:
+    relaxation: MrfRelaxation
+
+    def __call__(self, given: dict[str, Tensor]) -> dict[str, Tensor]:
+        points, model = self.relaxation.points, self.relaxation.model
         x = points.repaired(torch.cat([given[v].flatten(1) for v in model.variables], 1))
         return {name: x[:, v.index.to(x.device)] for name, v in model.variables.items()}
-
-    model.repair_with(repair)

@@ -12,6 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from blocklp.campaigns import Executor
 from blocklp.certify.exact_arithmetic import rounded_down
@@ -69,8 +70,8 @@ def solve_qpbo_exactly(
         or :class:`blocklp.problems.learnt.LearntBranching`.  By default other bounds are
         taken, which are stronger and take longer, and do without a rule.
     executor : Executor, optional
-        Whose workers expand the nodes of dense functions, and of searches with a rule: :class:`blocklp.campaigns.LocalExecutor`
-        or :class:`blocklp.campaigns.RayExecutor`.  The nodes are the same for any number of workers.
+        Whose workers expand the nodes of what is searched: :class:`blocklp.campaigns.LocalExecutor` or
+        :class:`blocklp.campaigns.RayExecutor`.  The nodes are the same for any number of workers.
     settings : ExactSettings
         At what sizes methods change; the minimum is the same for any.
 
@@ -206,23 +207,36 @@ class Functions:
     def _tightened(self, part: Qubo, grid: Grid, found: Bracket) -> None:
         run = found.run
         model = roof_duality_model(part)
-
-        def labelled(labels: LabelArray) -> Labelled:
-            return Labelled(torch.tensor(labels), float(part.energy(labels)))
-
-        def rest(fixings: Fixings) -> tuple[Labelled, float]:
-            labels, below = self.folded(part, fixings, run)
-            return labelled(labels), below
-
-        branching = Branching(
-            tightening_of(model, part, BUDGET.blocks, run.deadline),
-            model.variables["y"],
-            size=lambda fixings: int((fixings < 0).sum()),
-            rounded=lambda points: best_of(round_fractional(part, points, time_limit=run.deadline)),
-            rest=rest,
-        )
-        best, below = search_tightened(branching, labelled(found.labels), grid, run)
+        some = _SomeFree(self, part)
+        problem = tightening_of(model, part, BUDGET.blocks, run.deadline)
+        branching = Branching(model.variables["y"], some.size, some.rounded, some.rest)
+        best, below = search_tightened(problem, branching, _labelled(part, found.labels), grid, run)
         found.labels, found.bound = best.labels.numpy().astype(np.int8), max(found.bound, below)
+
+
+@dataclass(frozen=True, eq=False)
+class _SomeFree:
+    """Functions of some of the variables of one, as fixings leave them, and the kind that minimises them."""
+
+    kind: Functions
+    qubo: Qubo
+
+    def size(self, fixings: Fixings) -> int:
+        """The number of free variables."""
+        return int((fixings < 0).sum())
+
+    def rest(self, fixings: Fixings, run: ExactRun) -> tuple[Labelled, float]:
+        """Minimise over the free variables."""
+        labels, below = self.kind.folded(self.qubo, fixings, run)
+        return _labelled(self.qubo, labels), below
+
+    def rounded(self, points: Tensor, deadline: Deadline) -> Labelled:
+        """A labelling from points, at several thresholds."""
+        return best_of(round_fractional(self.qubo, points, time_limit=deadline))
+
+
+def _labelled(qubo: Qubo, labels: LabelArray) -> Labelled:
+    return Labelled(torch.tensor(labels), float(qubo.energy(labels)))
 
 
 def _incumbent(qubo: Qubo, labels: LabelArray, deadline: Deadline) -> LabelArray:

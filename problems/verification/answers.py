@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from blocklp import __version__
+from blocklp.campaigns import Executor
 from blocklp.deadline import Deadline
 from blocklp.errors import OptionError, TimeLimitError
 from blocklp.problems.files import MAX_BYTES
@@ -32,7 +33,8 @@ from blocklp.problems.verification.onnx_files import Runtime, require_onnx
 from blocklp.problems.verification.onnx_reader import load_onnx
 from blocklp.problems.verification.proof_files import write_proof
 from blocklp.problems.verification.properties import Property
-from blocklp.problems.verification.verify import Verdict, VerificationEvent, verify
+from blocklp.problems.verification.verdict import Verdict, VerificationEvent
+from blocklp.problems.verification.verify import verify
 from blocklp.problems.verification.vnnlib_reader import parse_property, read_vnnlib
 from blocklp.progress import INTERVAL, LiveLine
 
@@ -293,6 +295,7 @@ def answer(
     networks: Networks,
     deadline: Deadline,
     callback: Callable[[VerificationEvent], None] | None = None,
+    executor: Executor | None = None,
 ) -> Answer:
     """Read a query and a network and decide.
 
@@ -310,6 +313,8 @@ def answer(
         For everything; seconds of the answer count from its beginning.
     callback : callable, optional
         Gets the progress; its seconds count from the end of reading.
+    executor : Executor, optional
+        Whose workers share the search.
 
     Raises
     ------
@@ -328,7 +333,8 @@ def answer(
         file = query.network(given)
         network, runtime, prop = read_task(query, file, how, networks, deadline)
         loaded, proof = deadline.elapsed(), how.proof is not None
-        verdict = verify(network, prop, timeout=deadline, runtime=runtime, attack=how.attack, proof=proof, callback=callback)
+        limits: dict[str, Any] = {"timeout": deadline, "executor": executor, "callback": callback}
+        verdict = verify(network, prop, runtime=runtime, attack=how.attack, proof=proof, **limits)
         if how.proof is not None and verdict.proof is not None:
             write_proof(how.proof, network, prop, verdict.proof.steps())
     except TimeLimitError:

@@ -151,6 +151,9 @@ class _Checker:
             for j, value in (*row.terms.items(), (-1, -row.right)):
                 cost[j] += int(weight * value * scale)
         parts = [(y, np.array([-first])) for y, first in _split(cost[:-1])]
+        # Multipliers are those of the mix of the rows as they are stated.
+        betas = {at: [some, np.array(values, dtype=float) * scale] for at, [some, values] in given.get("betas", {}).items()}
+        given = {**given, "betas": betas}
         if not (total := self.backward(region, len(self.ops) - 1, parts, given)[0] + (cost[-1, 0] << UNIT)) > 0:
             raise FormatError(f"the bound of the leaf is {total / (max(sum(mix), 1) * scale << UNIT)}, not above zero")
 

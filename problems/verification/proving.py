@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,6 +73,8 @@ class Part:
         The parts it is split into, with their clauses if it is split by these.
     anew : bool
         Whether its own parts have all bounds that they need.
+    key : str
+        Tells parts apart, in all processes.
     """
 
     bounds: list[Step] = field(default_factory=list)
@@ -80,6 +83,21 @@ class Part:
     clauses: list[int] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     anew: bool = False
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def become(self, other: Part) -> None:
+        """Take what was written down in another process, of the part that this one is here."""
+        for name in ("bounds", "kind", "given", "clauses", "parts", "anew"):
+            setattr(self, name, getattr(other, name))
+
+    def open(self) -> Iterator[Part]:
+        """The parts in it, or itself, that nothing closes or splits yet."""
+        work = [self]
+        while work:
+            part = work.pop()
+            work += part.parts
+            if not (part.kind or part.parts):
+                yield part
 
     def by_clause(self, clauses: Sequence[int]) -> list[Part]:
         """Split the part by clauses."""
@@ -121,7 +139,9 @@ class Part:
         """
         weights = [round(weight * WEIGHTS) for weight in mix.tolist()]
         common = math.gcd(*weights) or 1
-        multipliers = _multipliers({r: s[None] for r, s in slopes.items()}, {r: b[None] for r, b in betas.items()})
+        # Those of the mix with the integers.
+        scaled = {r: b[None] * (WEIGHTS / common) for r, b in betas.items()}
+        multipliers = _multipliers({r: s[None] for r, s in slopes.items()}, scaled)
         self.kind, self.given, self.parts = "leaf", {"mix": [weight // common for weight in weights]} | multipliers, []
 
     def improve_all(self, relus: Sequence[int], slopes: Mapping[int, Tensor]) -> None:

@@ -1,6 +1,7 @@
 """Verdicts: attack, bounds, then branch and bound.
 
-:data:`CLAIMS` says what each verdict claims.  Everything that is neither *sat* nor *unsat* is *unknown*.
+:data:`blocklp.problems.verification.verdict.CLAIMS` says what each verdict claims.
+Everything that is neither *sat* nor *unsat* is *unknown*.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from blocklp.campaigns import Executor
 from blocklp.deadline import Deadline
 from blocklp.errors import FormatError, ModelError, OptionError, ShapeError, TimeLimitError
-from blocklp.problems.verification.attack import confirm, find_counterexample, float32_box
+from blocklp.problems.verification.attack import confirm, find_counterexample
 from blocklp.problems.verification.input_splits import InputSplits
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operations import Conv, SmoothActivation
@@ -27,8 +29,10 @@ from blocklp.problems.verification.properties import Clause, Property
 from blocklp.problems.verification.proving import Part, Proof
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.relu_splits import ReluSplits
+from blocklp.problems.verification.shared_search import SplitTree, candidates, search_shared
 from blocklp.problems.verification.tightener import Tightener
-from blocklp.search.best_first import Expansion, Node, SearchEvent, SearchResult, branch_and_bound
+from blocklp.problems.verification.verdict import Verdict, VerificationEvent
+from blocklp.search.best_first import Node, SearchEvent, SearchResult, branch_and_bound
 from blocklp.status import Status
 
 ROOT_STEPS, NODE_STEPS = 20, 20
@@ -48,25 +52,6 @@ MEMORY = 4e9
 
 MOST_CLAUSES = 256
 """Clauses over one box that are searched together: each is compared with the rows of all."""
-
-CLAIMS = {
-    "unsat": "No counterexample exists: a statement on the real-valued function of the network's weights as the file gives them, "
-    "over the whole stated box, decimals rounded outwards. It rests on bounds evaluated in float64 with all rounding charged.",
-    "sat": "The float32 point lies in the box exactly as the query's decimals state it, and its outputs, as onnxruntime computes "
-    "them on the CPU (for a file; otherwise the network in float32), satisfy the query's rows exactly, in rational arithmetic.",
-    "unknown": "Nothing is claimed.",
-    "timed-out": "Nothing is claimed.",
-}
-"""What a verdict claims, by its status."""
-
-FLOAT32_CLAIM = (
-    "No counterexample exists in float32: for no float32 point of the box do the outputs satisfy the query's rows, if each "
-    "operation of the file is rounded to nearest on its own and in the order of the file, whatever the order of the sums within "
-    "it, with or without fused products and subnormal numbers, and constants that the file computes have the values that "
-    "onnx.reference gives. Decimals are the nearest float32 numbers. It rests on bounds evaluated in float64 with all rounding "
-    "charged, theirs and that of float32."
-)
-"""The claim of "unsat" for a network in float32."""
 
 Runtime = Callable[[NDArray[np.float32]], NDArray[Any]]
 
@@ -90,58 +75,6 @@ class VerifySettings:
 DEFAULT = VerifySettings()
 
 
-@dataclass(frozen=True)
-class VerificationEvent:
-    """The progress that a callback sees: the phase, seconds since the start, and the search, where one is running."""
-
-    phase: str
-    seconds: float
-    search: SearchEvent | None = None
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The answer to a property.
-
-    Attributes
-    ----------
-    status : str
-        "sat" (there is a counterexample), "unsat" (there is none: the property holds), "unknown" or "timed-out".
-    x, y : ndarray or None
-        The counterexample, ``(inputs,)`` float32, and its outputs.
-    bound : float
-        Least proven margin of the clauses: above zero with "unsat".
-    nodes : int
-        Nodes of the search.
-    seconds : float
-        Time spent.
-    phases : dict
-        Seconds by phase.
-    reason : str
-        One sentence.
-    float32 : bool
-        Whether "unsat" is claimed of an evaluation in float32.
-    proof : Proof or None
-        Of "sat" and "unsat", if it was asked for.
-    """
-
-    status: str
-    x: NDArray[np.float32] | None
-    y: NDArray[Any] | None
-    bound: float
-    nodes: int
-    seconds: float
-    phases: dict[str, float]
-    reason: str
-    float32: bool = False
-    proof: Proof | None = None
-
-    @property
-    def claim(self) -> str:
-        """The claim of the status, a sentence."""
-        return FLOAT32_CLAIM if self.status == "unsat" and self.float32 else CLAIMS[self.status]
-
-
 def verify(
     network: Network,
     prop: Property,
@@ -151,6 +84,7 @@ def verify(
     attack: bool = True,
     known: Relaxation | None = None,
     proof: bool = False,
+    executor: Executor | None = None,
     callback: Callable[[VerificationEvent], None] | None = None,
     settings: VerifySettings = DEFAULT,
 ) -> Verdict:
@@ -175,6 +109,9 @@ def verify(
     proof : bool
         Write down a proof of the verdict, which :func:`blocklp.problems.verification.proof.check_proof` checks.  Counterexamples
         are then those of the network in real arithmetic too.
+    executor : Executor, optional
+        Whose workers split inputs and signs, in rounds: verdict and nodes are the same for any number of them.  Deep dense networks,
+        whose regions are bounded anew, are searched in this process.
     callback : callable, optional
         Gets a :class:`VerificationEvent` at every phase and after every batch of nodes.
     settings : VerifySettings
@@ -212,7 +149,7 @@ def verify(
         )
     running = runtime_of(network) if runtime is None else runtime
     written = Proof() if proof else None
-    run = _Verification(network, prop, deadline, running, attack, known, written, callback, settings)
+    run = _Verification(network, prop, deadline, running, attack, known, written, executor, callback, settings)
     for number, clause in enumerate(prop.clauses if known is not None else ()):
         assert known is not None
         if bool((known.lower[0] > run.box(clause)[0]).any() or (known.upper[0] < run.box(clause)[1]).any()):
@@ -246,6 +183,7 @@ class _Verification:
     attack: bool
     known: Relaxation | None
     proof: Proof | None
+    executor: Executor | None
     callback: Callable[[VerificationEvent], None] | None
     settings: VerifySettings
     began: float = field(default_factory=time.perf_counter)
@@ -324,7 +262,7 @@ class _Verification:
             root = self._rows(group, replace(known, deadline=self.deadline), {}, ROOT_STEPS, None)
         if not root.nodes or root.splits is None:
             return set(group)
-        result = self._search(root.nodes, root.splits.expand, root.splits.batch, math.inf, EARLY)
+        result = self._search(root.nodes, root.splits, group, root.splits.batch, math.inf, EARLY)
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         open_ = root.nodes if result.unresolved else result.frontier
@@ -353,15 +291,13 @@ class _Verification:
         """Raise if one of some points is a counterexample; all clauses have the same box or one around the points."""
         if not self.attack:
             return
-        y = self.network.run(x, self.deadline)[-1].flatten(1).cpu().numpy()
-        for clause in clauses:
-            with np.errstate(over="ignore", invalid="ignore"):
-                hits = np.flatnonzero(((y @ clause.matrix.T) <= clause.right).all(1))
-            for k in hits[:3]:
-                low, high, _ = float32_box(clause)
-                point = np.clip(x[k].flatten().cpu().numpy().astype(np.float32), low, high)
-                if self._confirmed(point):
-                    raise _Witness(point)
+        for point in candidates(self.network, clauses, x, self.deadline):
+            self._require_none(point)
+
+    def _require_none(self, point: NDArray[np.float32]) -> None:
+        """Raise if a point is a counterexample."""
+        if self._confirmed(point):
+            raise _Witness(point)
 
     def box(self, clause: Clause) -> tuple[Tensor, Tensor]:
         shape = self.network.input_shape
@@ -412,7 +348,7 @@ class _Verification:
             while nodes:
                 assert root.splits is not None
                 batch = min(root.splits.batch, SHORT_BATCH) if dense else root.splits.batch
-                result = self._search(nodes, root.splits.expand, batch, patience)
+                result = self._search(nodes, root.splits, root.clause, batch, patience)
                 if result.status is Status.INTERRUPTED or self.deadline.over():
                     return Status.INTERRUPTED if result.status is Status.INTERRUPTED else Status.TIME_LIMIT
                 if result.unresolved:
@@ -438,16 +374,18 @@ class _Verification:
             self.proof.add([number], part)
         splits = InputSplits(self.network, rows, right, lambda x: self._inspect(clauses, x), self.deadline, parts)
         root = splits.roots([(k, *self.box(c)) for k, c in enumerate(clauses)])
-        return self._search(list(root.children), splits.expand, splits.batch, math.inf).status
+        return self._search(list(root.children), splits, group, splits.batch, math.inf).status
 
     def _search(
         self,
         roots: Sequence[Node],
-        expand: Callable[[list[Node]], Expansion],
+        splits: InputSplits | ReluSplits,
+        group: Sequence[int],
         batch: int,
         patience: float,
         most: int | None = None,
     ) -> SearchResult:
+        """Search below nodes, with workers unless it may soon be given up."""
         with self._phase("search"):
             done = self.nodes
 
@@ -457,8 +395,18 @@ class _Verification:
                     self.callback(VerificationEvent("search", time.perf_counter() - self.began, event))
 
             left = self.deadline.within(patience).seconds  # past the deadline the frontier comes back
-            limits: dict[str, Any] = {"max_nodes": most, "time_limit": left, "memory": MEMORY}
-            result = branch_and_bound(roots, expand, batch=batch, cutoff=math.ulp(0.0), **limits, callback=tell)
+            limits: dict[str, Any] = {
+                "max_nodes": most,
+                "time_limit": left,
+                "memory": MEMORY,
+                "cutoff": math.ulp(0.0),
+                "callback": tell,
+            }
+            if self.executor is None or math.isfinite(patience) or most is not None:
+                result = branch_and_bound(roots, splits.expand, batch=batch, **limits)
+            else:
+                tree = SplitTree(self.network, splits, [self.prop.clauses[n] for n in group] if self.attack else [])
+                result = search_shared(self.executor, roots, tree, self._require_none, **limits)
         if result.proven:
             self.bound = min(self.bound, result.bound)
         return result

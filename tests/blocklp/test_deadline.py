@@ -42,3 +42,10 @@ def test_what_is_no_positive_number_of_seconds_is_refused(seconds: object) -> No
 def test_the_error_says_what_was_being_done() -> None:
     with pytest.raises(TimeLimitError, match=r"time limit of 1 s was reached while reading x\.uai"):
         bl.Deadline(1.0, began=time.perf_counter() - 2.0).check("reading x.uai")
+
+
+def test_a_deadline_from_elsewhere_takes_the_clock_of_this_process() -> None:
+    there = bl.Deadline(5.0, began=1e12)  # by a clock that is far ahead
+    assert there.affords_once("search", 4.0) and there.left() > 5.0
+    there.restart(bl.Deadline(2.0))
+    assert 1.0 < there.left() <= 2.0 and not there.affords_once("search", 4.0)

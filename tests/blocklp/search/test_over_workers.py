@@ -2,15 +2,19 @@
 
 import itertools
 import math
+import pickle
 import random
 import time
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
+import torch
 
 from blocklp.campaigns import InProcess, LocalExecutor
 from blocklp.errors import OptionError, ProcessError
-from blocklp.search import Sharing, branch_and_bound_over
+from blocklp.search import Node, Sharing, branch_and_bound_over
+from blocklp.search.parcels import Parcel
 from blocklp.status import Status
 
 from .worker_trees import Items
@@ -91,6 +95,40 @@ def test_within_the_tolerance_the_bound_counts_what_workers_pruned(tol):
         tree = drawn(seed)
         found = branch_and_bound_over(InProcess(), [tree.root()], tree.expand, sharing=Sharing(batch=2, parts=3), tol=tol)
         assert found.status is Status.OPTIMAL and found.incumbent - tol <= found.bound <= truth(tree) <= found.incumbent
+
+
+class Advised(Items):
+    """Writes the advice that it gets beside its nodes."""
+
+    def expand(self, nodes, incumbent, deadline, advice):
+        found = super().expand(nodes, incumbent, deadline)
+        return replace(found, log=[(node.state, advice) for node in nodes])
+
+
+def test_advice_has_all_that_earlier_tasks_have_told():
+    tree, told = Advised(**vars(drawn(2, 14))), []
+    for workers in (1, 3):
+        lines = []
+        executor = Shuffled(workers, workers, losses=0.05) if workers > 1 else InProcess()
+        sharing = Sharing(batch=2, parts=3, subtree=2)
+        advice = lambda lines=lines: len(lines)  # noqa: E731
+        branch_and_bound_over(executor, [tree.root()], tree.expand, sharing=sharing, log=lines.append, advice=advice)
+        told.append(lines)
+    assert told[0] == told[1] and len(told[0]) > 20
+    # In a round all know what is known before it.
+    assert all(known <= number for number, (_, known) in enumerate(told[0])) and told[0][-1][1] >= len(told[0]) - 3 * 2
+
+
+def test_a_parcel_has_no_more_than_the_entries_of_tensors():
+    table = torch.arange(64000, dtype=torch.float64).view(64, 1000)
+    rows = [Node(0.0, k, (table[k : k + 1], table[:, k])) for k in range(64)]
+    data = pickle.dumps(Parcel(rows))
+    assert len(data) < 1.2 * sum(t.numel() * t.element_size() for node in rows for t in node.state)
+    back = pickle.loads(data).value
+    assert all(torch.equal(*pair) for a, b in zip(rows, back, strict=True) for pair in zip(a.state, b.state, strict=True))
+    back[0].state[0][0, 0] = 1.0  # can be written to
+    half = torch.zeros(3, dtype=torch.bfloat16)
+    assert pickle.loads(pickle.dumps(Parcel(half))).value.dtype == torch.bfloat16
 
 
 def test_limits_leave_a_frontier_that_covers_the_rest():

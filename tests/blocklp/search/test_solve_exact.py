@@ -12,6 +12,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from torch import Tensor
 
 import blocklp as bl
+from blocklp.campaigns import InProcess, LocalExecutor
 from blocklp.errors import BlocklpError, ModelError, OptionError
 from blocklp.general_solvers.linear_program import export
 from blocklp.oracles import Knapsack, Simplex
@@ -204,3 +205,16 @@ def test_verbose_prints_the_solution_on_standard_error(capsys: pytest.CaptureFix
     bl.solve_exact(assignment(4), verbose=True)
     shown = capsys.readouterr()
     assert shown.out == "" and "ExactSolution of 1 instance" in shown.err
+
+
+@pytest.mark.parametrize("seed", [2, 15])
+def test_processes_solve_the_same_nodes(seed: int, two_workers: LocalExecutor) -> None:
+    m, found = covering(seed), []
+    (value, _), events = truth(m), list[SearchEvent]()
+    for where in (InProcess(), two_workers):
+        found.append(bl.solve_exact(m, batch=2, executor=where, callback=events.append))
+        assert found[-1].status == (bl.Status.OPTIMAL,) and found[-1].primal.item() == pytest.approx(value, rel=2e-6)
+    assert torch.equal(found[0].nodes, found[1].nodes) and found[0].nodes.item() > 8
+    assert torch.equal(found[0].bound, found[1].bound) and torch.equal(found[0].raw_x, found[1].raw_x)
+    sign = -1.0 if m.maximizing else 1.0
+    assert all(sign * e.bound <= sign * value + 1e-6 * abs(value) for e in events)

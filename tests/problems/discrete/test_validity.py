@@ -133,15 +133,15 @@ def test_a_rest_that_is_stopped_a_step_from_its_bound_is_no_proof():
     model, run = roof_duality_model(qubo), ExactRun(bl.Deadline(), None, settings=ExactSettings(root_passes=1, shrunk=0.9))
     one = Labelled(torch.tensor([1, 0, 0, 0, 0]), -4.0)  # the best have two ones, and -6
 
-    def rest(fixings):
+    def rest(fixings, run):
         run.status = bl.Status.TIME_LIMIT
         return one, -6.0
 
     problem = replace(tightening_of(model, qubo, 10, bl.Deadline()), rounded=lambda solution: one)
     grid = Grid.of(np.concatenate([qubo.linear, qubo.quadratic]), 0.0)
     assert grid.step == 2
-    branching = Branching(problem, model.variables["y"], lambda fixings: int((fixings < 0).sum()), lambda points: one, rest)
-    best, bound = search_tightened(branching, one, grid, run)
+    branching = Branching(model.variables["y"], lambda fixings: int((fixings < 0).sum()), lambda points, deadline: one, rest)
+    best, bound = search_tightened(problem, branching, one, grid, run)
     assert (best.energy, run.status) == (-4, bl.Status.TIME_LIMIT) and bound <= -6
 
 
@@ -232,8 +232,9 @@ def test_an_interrupt_anywhere_leaves_a_bracket_of_the_minimum(owner, name, all_
     "owner, name",
     [
         *((qpbo_module, name) for name in ("search_tightened", "round_fractional", "minimised", "fold")),
-        *((tightened_search, name) for name in ("tightened", "branch_and_bound")),
-        *((tightened_search._TightenedSearch, name) for name in ("tighten", "branch", "expand", "offer", "rest")),
+        *((tightened_search, name) for name in ("tightened", "branch_and_bound_over", "better")),
+        *((tightened_search._TightenedSearch, name) for name in ("tighten", "branch", "offer")),
+        *((tightened_search.TightenedTree, name) for name in ("expand", "expanded")),
         (bl.Nodes, "solve"),
     ],
 )

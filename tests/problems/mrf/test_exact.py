@@ -128,8 +128,9 @@ def test_a_deadline_leaves_a_bracket(hard):
     ("place", "name"),
     [
         *((mrf_exact, name) for name in ("reduced", "cheapest_order", "incumbent", "relax", "tightening_of", "improved")),
-        *((tightened_search, name) for name in ("tightened", "branch_and_bound")),
-        *((tightened_search._TightenedSearch, name) for name in ("tighten", "branch", "expand", "offer", "rest")),
+        *((tightened_search, name) for name in ("tightened", "branch_and_bound_over", "better")),
+        *((tightened_search._TightenedSearch, name) for name in ("tighten", "branch", "offer")),
+        *((tightened_search.TightenedTree, name) for name in ("expand", "expanded")),
         (bl.Nodes, "solve"),
     ],
 )

@@ -2,12 +2,13 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from blocklp.campaigns import InProcess, LocalExecutor
+from blocklp.campaigns import InProcess
 from blocklp.errors import FormatError
 from blocklp.problems.command_line.app import app
 from blocklp.problems.discrete.exact import ExactSettings
@@ -29,20 +30,21 @@ def least(qubo):
     return min(float(energy) for energy in qubo.energy(np.array(list(itertools.product((0, 1), repeat=qubo.n)))))
 
 
-def test_processes_search_the_same_nodes(monkeypatch):
+def test_processes_search_the_same_nodes(monkeypatch, two_workers):
     # So that there is something to search, in small pieces.
     settings = ExactSettings(tables_at_once=0, tables=0, nodes_below=3)
+    tightened = replace(settings, dense=100.0, root_passes=20, shrunk=0.0)
     monkeypatch.setattr(exact_module, "_incumbent", lambda part, labels, deadline: np.zeros(part.n, dtype=np.int8))
     small, lines, proofs = frustrated(3, 9), {}, []
-    with LocalExecutor(1, threads=1) as there:
-        for qubo, rule in ((frustrated(1, 16), None), (small, StrongBranching())):
-            best = least(qubo)
-            found = [solve_qpbo_exactly(qubo, branching=rule, executor=where, settings=settings) for where in (InProcess(), there)]
-            assert [(f.energy, f.bound, f.proven) for f in found] == [(best, best, True)] * 2
-            assert found[0].nodes == found[1].nodes > 1 and found[0].labels.equal(found[1].labels)
-        for name, where in (("here", InProcess()), ("there", there)):
-            lines[name] = []
-            proofs.append(prove_minimum(small, found[0].labels, executor=where, log=lines[name].append))
+    dense = frustrated(1, 16)
+    for qubo, rule, own in ((dense, None, settings), (dense, None, tightened), (small, StrongBranching(), settings)):
+        best = least(qubo)
+        found = [solve_qpbo_exactly(qubo, branching=rule, executor=where, settings=own) for where in (InProcess(), two_workers)]
+        assert [(f.energy, f.bound, f.proven) for f in found] == [(best, best, True)] * 2
+        assert found[0].nodes == found[1].nodes > 1 and found[0].labels.equal(found[1].labels)
+    for name, where in (("here", InProcess()), ("there", two_workers)):
+        lines[name] = []
+        proofs.append(prove_minimum(small, found[0].labels, executor=where, log=lines[name].append))
     assert proofs[0] == proofs[1] and lines["here"] == lines["there"] and len(lines["here"]) > 1
     verdict = check_proof(small, found[0].labels, proof_from_log(reversed(lines["there"])))
     assert verdict.optimal and float(verdict.energy) == least(small)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from blocklp.errors import FormatError, OptionError
 from blocklp.problems.command_line.app import app
-from blocklp.problems.verification import Network, Property, digits, verify
+from blocklp.problems.verification import Network, Property, VerifySettings, digits, verify
 from blocklp.problems.verification.proof import check_proof
 from blocklp.problems.verification.proof_files import read_proof, write_proof
 
@@ -64,6 +64,19 @@ def cases() -> list[tuple[Network, Property, list[dict[str, Any]]]]:
     low, high = (image - 0.04).clamp(0, 1).flatten(), (image + 0.04).clamp(0, 1).flatten()
     prop = Property.robustness(low, high, int(labels[1]), 10)
     return [(network, prop, steps(network, prop)[1])]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_multipliers_of_signs_are_those_of_the_rows_as_they_are_stated(seed: int) -> None:
+    """Two rows with right-hand sides of many digits, a mix of which is impossible; no inputs are split."""
+    network = dense(seed, (4, 10, 10, 2))
+    y = network(2 * torch.rand(4000, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 1)
+    levels = y[int((y / y.std(0)).sum(1).argmax())] + 0.4 * y.std(0)
+    prop = Property.of(-np.ones(4), np.ones(4), -np.eye(2), -levels)
+    verdict = verify(network, prop, timeout=60, proof=True, settings=VerifySettings(few_inputs=0))
+    assert verdict.status == "unsat" and verdict.nodes > 5 and verdict.proof is not None
+    found = check_proof(network, prop, json.loads(json.dumps(list(verdict.proof.steps()))))
+    assert found["status"] == "unsat" and found["leaves"] > 5
 
 
 def test_mutated_proofs_are_refused() -> None:
