@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from blocklp.errors import OptionError
-from blocklp.problems.command_line.options import Device, OneJson, Silent
+from blocklp.problems.command_line.options import Against, Device, OneJson, Silent
 from blocklp.problems.command_line.process import EXIT_INTERRUPTED, EXIT_STOPPED, interruptible, until
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from blocklp.deadline import Deadline
+    from blocklp.problems.command_line.reference import Reference
     from blocklp.problems.densecrf import DenseCRF, Result
 
 Method = Annotated[str, typer.Option(metavar="NAME", help="How to look for a labelling: mean-field, prox-lp, ...")]
@@ -88,6 +89,7 @@ def _densecrf_command(
         Path | None, typer.Option(metavar="OVERLAY.png", help="Write the labels in colours over the picture (needs matplotlib).")
     ] = None,
     plot: Trace = None,
+    reference: Against = None,
     device: Device = "cpu",
     as_json: OneJson = False,
     quiet: Silent = False,
@@ -142,9 +144,12 @@ def _densecrf_command(
 
         count, gamma, eta = superpixels
         crf = replace(crf, cliques=superpixel_cliques(picture, gamma, eta, count, time_limit=deadline))
+    other = None if reference is None else _compare(crf, reference)
     result = _solve(crf, method, options, deadline, quiet)
     found = result.labelling.view(size).cpu()
     entry = _entry(image, size, crf, result)
+    if other is not None:
+        entry["reference"] = other.entry()
     if crf.cliques is not None:
         entry["cliques"] = len(crf.cliques.cost)
     _report(entry, as_json)
@@ -179,6 +184,7 @@ def _stereo_command(
         Path | None, typer.Option(metavar="PICTURE.png", help="Write the disparities beside the picture (needs matplotlib).")
     ] = None,
     plot: Trace = None,
+    reference: Against = None,
     device: Device = "cpu",
     as_json: OneJson = False,
     quiet: Silent = False,
@@ -214,9 +220,12 @@ def _stereo_command(
         time_limit=deadline,
     )
     size = (one.shape[0], one.shape[1])
+    compared = None if reference is None else _compare(crf, reference)
     result = _solve(crf, method, options, deadline, quiet)
     found = result.labelling.view(size).cpu()
     entry = _entry(left, size, crf, result)
+    if compared is not None:
+        entry["reference"] = compared.entry()
     if known is not None:
         entry["bad_pixels"] = stereo.bad_pixels(found, known)
         entry["bad_pixels_of_unaries"] = stereo.bad_pixels(crf.unary.argmin(1).view(size).cpu(), known)
@@ -302,6 +311,14 @@ def method_options(method: str, settings: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+def _compare(crf: DenseCRF, solver: str) -> Reference:
+    """Write the LP of a small picture out and solve it by another solver: before the work, since many pictures are too large."""
+    from blocklp.problems.command_line.reference import compare
+    from blocklp.problems.densecrf import explicit_model
+
+    return compare(explicit_model(crf), solver)
+
+
 def _solve(crf: DenseCRF, method: str, options: dict[str, Any], deadline: Deadline, quiet: bool) -> Result:
     """Run a method with a live line about it."""
     from blocklp.problems.densecrf import solve_densecrf
@@ -361,6 +378,10 @@ def _report(entry: dict[str, Any], as_json: bool) -> None:
         found = "not evaluated in time" if energy is None else f"{energy:.8g} ({name}), gap {100 * gap:.2f} %"
         typer.echo(f"{what} {found}")
     typer.echo(f"bound {entry['bound']:.8g}: no labelling has less energy")
+    if "reference" in entry:
+        by = entry["reference"]
+        value = "no value" if by["value"] is None else f"{by['value']:.8g}"
+        typer.echo(f"LP by {by['solver']}: {by['status']}, {value}, {by['seconds']:.2f} s")
     status = entry["status"].replace("_", " ")
     typer.echo(f"{entry['method']}: {entry['steps']} steps, {entry['filter_calls']} filter calls, {entry['seconds']:.2f} s, {status}")
     if "bad_pixels" in entry:
