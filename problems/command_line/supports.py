@@ -102,7 +102,7 @@ def _supports_command(
     if names:
         typer.echo("\n".join(line for name in names for line in capability(name)))
         return
-    from blocklp.problems.verification.verify import CLAIMS, FLOAT32_CLAIM
+    from blocklp.problems.verification.verdict import CLAIMS, FLOAT32_CLAIM
 
     lines = [f"{title}: {', '.join(capability(name))}" for name, title in CAPABILITIES.items()]
     lines += ["", "Linear constraints over outputs are taken too. Operators that do not depend on the input may be any that onnx "]

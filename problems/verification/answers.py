@@ -32,7 +32,8 @@ from blocklp.problems.verification.onnx_files import Runtime, require_onnx
 from blocklp.problems.verification.onnx_reader import load_onnx
 from blocklp.problems.verification.proof_files import write_proof
 from blocklp.problems.verification.properties import Property
-from blocklp.problems.verification.verify import Verdict, VerificationEvent, verify
+from blocklp.problems.verification.verdict import Verdict
+from blocklp.problems.verification.verify import VerificationEvent, verify
 from blocklp.problems.verification.vnnlib_reader import parse_property, read_vnnlib
 from blocklp.progress import INTERVAL, LiveLine
 

@@ -1,6 +1,7 @@
 """Verdicts: attack, bounds, then branch and bound.
 
-:data:`CLAIMS` says what each verdict claims.  Everything that is neither *sat* nor *unsat* is *unknown*.
+:data:`blocklp.problems.verification.verdict.CLAIMS` says what each verdict claims.  Everything that is neither *sat* nor *unsat* is
+*unknown*.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from blocklp.problems.verification.proving import Part, Proof
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.relu_splits import ReluSplits
 from blocklp.problems.verification.tightener import Tightener
+from blocklp.problems.verification.verdict import Verdict
 from blocklp.search.best_first import Expansion, Node, SearchEvent, SearchResult, branch_and_bound
 from blocklp.status import Status
 
@@ -48,25 +50,6 @@ MEMORY = 4e9
 
 MOST_CLAUSES = 256
 """Clauses over one box that are searched together: each is compared with the rows of all."""
-
-CLAIMS = {
-    "unsat": "No counterexample exists: a statement on the real-valued function of the network's weights as the file gives them, "
-    "over the whole stated box, decimals rounded outwards. It rests on bounds evaluated in float64 with all rounding charged.",
-    "sat": "The float32 point lies in the box exactly as the query's decimals state it, and its outputs, as onnxruntime computes "
-    "them on the CPU (for a file; otherwise the network in float32), satisfy the query's rows exactly, in rational arithmetic.",
-    "unknown": "Nothing is claimed.",
-    "timed-out": "Nothing is claimed.",
-}
-"""What a verdict claims, by its status."""
-
-FLOAT32_CLAIM = (
-    "No counterexample exists in float32: for no float32 point of the box do the outputs satisfy the query's rows, if each "
-    "operation of the file is rounded to nearest on its own and in the order of the file, whatever the order of the sums within "
-    "it, with or without fused products and subnormal numbers, and constants that the file computes have the values that "
-    "onnx.reference gives. Decimals are the nearest float32 numbers. It rests on bounds evaluated in float64 with all rounding "
-    "charged, theirs and that of float32."
-)
-"""The claim of "unsat" for a network in float32."""
 
 Runtime = Callable[[NDArray[np.float32]], NDArray[Any]]
 
@@ -97,49 +80,6 @@ class VerificationEvent:
     phase: str
     seconds: float
     search: SearchEvent | None = None
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The answer to a property.
-
-    Attributes
-    ----------
-    status : str
-        "sat" (there is a counterexample), "unsat" (there is none: the property holds), "unknown" or "timed-out".
-    x, y : ndarray or None
-        The counterexample, ``(inputs,)`` float32, and its outputs.
-    bound : float
-        Least proven margin of the clauses: above zero with "unsat".
-    nodes : int
-        Nodes of the search.
-    seconds : float
-        Time spent.
-    phases : dict
-        Seconds by phase.
-    reason : str
-        One sentence.
-    float32 : bool
-        Whether "unsat" is claimed of an evaluation in float32.
-    proof : Proof or None
-        Of "sat" and "unsat", if it was asked for.
-    """
-
-    status: str
-    x: NDArray[np.float32] | None
-    y: NDArray[Any] | None
-    bound: float
-    nodes: int
-    seconds: float
-    phases: dict[str, float]
-    reason: str
-    float32: bool = False
-    proof: Proof | None = None
-
-    @property
-    def claim(self) -> str:
-        """The claim of the status, a sentence."""
-        return FLOAT32_CLAIM if self.status == "unsat" and self.float32 else CLAIMS[self.status]
 
 
 def verify(
