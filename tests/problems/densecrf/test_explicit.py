@@ -15,7 +15,8 @@ from blocklp.oracles.filters.gaussian import Gaussian
 from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.problems.densecrf import explicit_model, solve_densecrf
 
-from .test_lp_family import LINE, batch, crf, explicit_lp, some_cliques
+from .explicit_lp import explicit_lp
+from .test_lp_family import LINE, batch, crf, some_cliques
 
 
 @pytest.mark.parametrize("metric", [None, LINE])
