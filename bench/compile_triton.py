@@ -25,6 +25,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 import blocklp as bl
+from bench.families import ring
 from blocklp.kernels import triton_admm, triton_check_operations, triton_checks, triton_projection
 from blocklp.kernels.backend import Backend
 from blocklp.kernels.operations import IMPLEMENTATIONS
@@ -36,7 +37,7 @@ from blocklp.methods import Admm, triton_prox, triton_vertices
 from blocklp.methods.pdhg import Pdhg
 from blocklp.methods.prox import Prox
 from blocklp.methods.sweeps import OracleQuery, ask
-from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
+from blocklp.oracles import AtMostOne, Knapsack, Simplex
 from blocklp.oracles.filters import lattice_operations, triton_embedding, triton_lattice
 from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.oracles.filters.triton_ordered import ordered_filter
@@ -139,13 +140,7 @@ def run(name: str, *args: Any) -> Any:
 
 def edges() -> bl.Model:
     """Edges, which have a coordinate of their own."""
-    draw = np.random.default_rng(0)
-    ends = np.array([(i, (i + step) % 30) for i in range(30) for step in (1, 4)])
-    m = bl.Model(2)
-    y, z = m.variable("y", 30, lower=0, upper=1, grid=0.5), m.variable("z", len(ends), lower=0, upper=1)
-    m.add(Edge(), [y[ends[:, 0]], y[ends[:, 1]], z])
-    m.minimize((draw.normal(size=(2, 30)) * y).sum() + (draw.normal(size=(2, len(ends))) * z).sum())
-    return m
+    return ring(np.random.default_rng(0))
 
 
 def mixed(size: int) -> bl.Model:

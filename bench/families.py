@@ -41,6 +41,16 @@ def grid(seed: int, side: int = 20, labels: int = 4) -> bl.Model:
     return m
 
 
+def ring(draw: np.random.Generator, n: int = 30) -> bl.Model:
+    """Two instances of edges around a ring: blocks of one type share variables, and have one of their own."""
+    ends = np.array([(i, (i + step) % n) for i in range(n) for step in (1, 4)])
+    m = bl.Model(2)
+    y, z = m.variable("y", n, lower=0, upper=1, grid=0.5), m.variable("z", len(ends), lower=0, upper=1)
+    m.add(Edge(), [y[ends[:, 0]], y[ends[:, 1]], z])
+    m.minimize((draw.normal(size=(2, n)) * y).sum() + (draw.normal(size=(2, len(ends))) * z).sum())
+    return m
+
+
 def triangles(seed: int, n: int = 40) -> bl.Model:
     """A QUBO with normal costs, an edge block for each pair and a block for each triangle."""
     draw = np.random.default_rng(seed)

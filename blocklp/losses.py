@@ -137,14 +137,8 @@ def imitation(
     ----------
     layer : Layer
         Of any mode.
-    predicted : Tensor
-        ``(batch, *shape of the parameter)``.
-    solution : Tensor
-        ``(batch, *shape of the variables)``: labels, such as optima of true costs.
-    index : Tensor, optional
-        ``(batch,)`` integers: rows of the data set, whose last solve is the start of this one.
-    reduction : str
-        ``"mean"``, ``"sum"`` or ``"none"`` for one value each.
+    predicted, solution, index, reduction
+        As in :func:`fenchel_young`.
 
     Returns
     -------
@@ -188,13 +182,11 @@ def regret(
     value : Tensor, optional
         ``(batch,)``: optimal values of the true costs, all parts of the objective included; without, they are
         computed.
-    index : Tensor, optional
-        ``(batch,)`` integers: rows of the data set, whose last solve is the start of this one.
+    index, reduction
+        As in :func:`spo_plus`.
     normalised : bool
         Whether regrets are divided by the mean magnitude of the optimal values, so that their mean is the
         ratio of both sums.
-    reduction : str
-        ``"mean"``, ``"sum"`` or ``"none"`` for one value each.
 
     Returns
     -------

@@ -15,6 +15,7 @@ from blocklp.oracles.graphs import (
     LARGEST_LISTED,
     SUBSETS,
     answered_once,
+    arc_costs,
     error_of_bound,
     graph,
     node_numbers,
@@ -101,9 +102,7 @@ class Arborescence(BlockType):
     def _cheapest(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Arcs in use ``(batch, blocks, arcs)`` bool, and values ``(batch, blocks)`` in the cost's dtype."""
         lead, device = cost.shape[:2], cost.device
-        c = cost.detach().double()
-        c = c if self.excluded is None else c.masked_fill(self.excluded, torch.inf)
-        c = c.cpu().reshape(-1, self.dim).contiguous()
+        c = arc_costs(cost.detach().double(), self.excluded)
         root = self.root.expand(lead).reshape(-1).cpu().contiguous()
         price = torch.zeros(len(c), 2 * self.nodes, dtype=torch.float64)
         taken, value = torch.zeros(c.shape, dtype=torch.bool), torch.empty(len(c), dtype=torch.float64)

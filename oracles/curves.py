@@ -106,7 +106,13 @@ class Sigmoid(Curve):
         return torch.sigmoid(x) * torch.sigmoid(-x)
 
     def at_slope(self, slope: Tensor, sign: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        """Return the logit of the smaller root y of y (1 - y) = slope, or its mirror image."""
+        """Return the logit of the smaller root y of y (1 - y) = slope, or its mirror image.
+
+        Parameters
+        ----------
+        slope, sign, lower, upper : Tensor
+            As in :meth:`Curve.at_slope`.
+        """
         slope = slope.clamp(torch.finfo(slope.dtype).tiny, 0.25)
         root = 2 * slope / (1 + (1 - 4 * slope).clamp(min=0).sqrt())
         return sign * (root.log() - torch.log1p(-root))
@@ -129,7 +135,13 @@ class Tanh(Curve):
         return 4 * torch.sigmoid(2 * x) * torch.sigmoid(-2 * x)
 
     def at_slope(self, slope: Tensor, sign: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        """Return that of the logistic function, since tanh(x) = 2 sigmoid(2 x) - 1."""
+        """Return that of the logistic function, since tanh(x) = 2 sigmoid(2 x) - 1.
+
+        Parameters
+        ----------
+        slope, sign, lower, upper : Tensor
+            As in :meth:`Curve.at_slope`.
+        """
         return CURVES["sigmoid"].at_slope(slope / 4, sign, lower, upper) / 2
 
 
@@ -154,7 +166,13 @@ class Erf(Curve):
         return slope * (1 + torch.where(slope > 0, x * x, 0.0))
 
     def at_slope(self, slope: Tensor, sign: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        """Invert the derivative."""
+        """Invert the derivative.
+
+        Parameters
+        ----------
+        slope, sign, lower, upper : Tensor
+            As in :meth:`Curve.at_slope`.
+        """
         share = (slope * (math.sqrt(math.pi) / 2)).clamp(torch.finfo(slope.dtype).tiny, 1.0)
         return -sign * (-share.log()).sqrt()
 
@@ -175,7 +193,13 @@ class Softplus(Curve):
         return torch.sigmoid(x)
 
     def at_slope(self, slope: Tensor, sign: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        """Return the logit."""
+        """Return the logit.
+
+        Parameters
+        ----------
+        slope, sign, lower, upper : Tensor
+            As in :meth:`Curve.at_slope`.
+        """
         numbers = torch.finfo(slope.dtype)
         slope = slope.clamp(numbers.tiny, 1 - numbers.eps)
         return slope.log() - torch.log1p(-slope)
@@ -199,7 +223,13 @@ class Gated(Curve):
         return torch.full_like(slope, 2.0)
 
     def at_slope(self, slope: Tensor, sign: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        """Look slopes up in a table, and improve by Newton's method."""
+        """Look slopes up in a table, and improve by Newton's method.
+
+        Parameters
+        ----------
+        slope, sign, lower, upper : Tensor
+            As in :meth:`Curve.at_slope`.
+        """
         centre, centre_slopes, outer, outer_slopes = self._table(slope)
         right = lower >= 0
         x = torch.where(right, 1.0, -1.0) * _interpolated(
@@ -301,7 +331,13 @@ class Square(Curve):
         return widest * widest + 1
 
     def at_slope(self, slope: Tensor, sign: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        """Return half of it."""
+        """Return half of it.
+
+        Parameters
+        ----------
+        slope, sign, lower, upper : Tensor
+            As in :meth:`Curve.at_slope`.
+        """
         return slope / 2
 
 

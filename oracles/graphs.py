@@ -111,6 +111,25 @@ def by_node(side: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
 Found = TypeVar("Found")
 
 
+def arc_costs(cost: Tensor, excluded: Tensor | None) -> Tensor:
+    """Costs of arcs for a search on the CPU.
+
+    Parameters
+    ----------
+    cost : Tensor
+        ``(batch, blocks, arcs)`` float64.
+    excluded : Tensor or None
+        ``(batch or 1, blocks, arcs)`` bool: arcs that must not be used.
+
+    Returns
+    -------
+    Tensor
+        ``(batch * blocks, arcs)`` float64, infinite for these.
+    """
+    allowed = cost if excluded is None else cost.masked_fill(excluded, torch.inf)
+    return allowed.cpu().reshape(-1, cost.shape[-1]).contiguous()
+
+
 def answered_once(find: Callable[[Any, Tensor], Found]) -> Callable[[Any, Tensor], Found]:
     """Remember what a method of a block type found for its last costs.
 

@@ -13,6 +13,7 @@ from blocklp.oracles import path_search
 from blocklp.oracles.graphs import (
     LARGEST_SYSTEM,
     answered_once,
+    arc_costs,
     by_node,
     error_of_bound,
     graph,
@@ -135,9 +136,7 @@ class Path(BlockType):
     def _cheapest(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Arcs in use ``(batch, blocks, arcs)`` bool, and values ``(batch, blocks)`` in the cost's dtype."""
         lead, device = cost.shape[:2], cost.device
-        c = cost.detach().double()
-        c = c if self.excluded is None else c.masked_fill(self.excluded, torch.inf)
-        c = c.cpu().reshape(-1, self.dim).contiguous()
+        c = arc_costs(cost.detach().double(), self.excluded)
         source, target = (t.expand(lead).reshape(-1).cpu().contiguous() for t in (self.source, self.target))
         taken = torch.zeros(c.shape, dtype=torch.bool)
         price = torch.zeros(len(c), self.nodes, dtype=torch.float64)

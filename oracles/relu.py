@@ -3,17 +3,21 @@ r"""A layer of a ReLU network: relaxed activations and an affine map (thesis, 4.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol, Self
+from typing import TYPE_CHECKING, Literal, Protocol, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from blocklp.blocks.block_data import as_block_data
-from blocklp.blocks.contract import BlockType
+from blocklp.blocks.contract import BlockType, Constraints, ExtendedFormulation
 from blocklp.blocks.factored import FactoredBlock
 from blocklp.decomposition.valid_bounds import NOISE
 from blocklp.errors import ModelError, ShapeError
 from blocklp.rounding import roundoff
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Kind = Literal["value", "relu"]
 
@@ -42,6 +46,9 @@ class AffineMap(Protocol):
 
     def magnitude(self, x: Sequence[Tensor]) -> Tensor:
         r"""Return :math:`\sum_i |A_i| x_i + |b|`."""
+
+    def matrix(self) -> csr_array:
+        """Return :math:`(A_1, ..., A_p)`, ``(out, sum of n_i)`` float64."""
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         """Return the map in another precision."""
@@ -204,6 +211,41 @@ class ReluAffine(FactoredBlock):
             other.affine = self.affine.with_tensors(weights)
         return other
 
+    def extended_formulation(self, instance: int, block: int) -> ExtendedFormulation:
+        """The map, and the triangles of unstable neurons, whose activations are the auxiliary variables.
+
+        Parameters
+        ----------
+        instance, block : int
+            Numbers of the instance and, always 0, of the block.
+        """
+        from scipy.sparse import block_array, csr_array, diags_array, eye_array
+
+        total, matrix = sum(self.sizes), self.affine.matrix()
+        low, high = (side[instance % len(side), block].numpy() for side in (self.lower, self.upper))
+        bent = np.repeat([kind == "relu" for kind in self.kinds], self.sizes)
+        unstable = np.flatnonzero(bent & (low < 0) & (high > 0))
+        # Without a variable of their own: activations that are the pre-activation, or zero.
+        same = diags_array(np.where(bent & ((high <= 0) | ((low < 0) & (high > 0))), 0.0, 1.0))
+        own, count = eye_array(total, format="csr")[unstable], len(unstable)
+        slope = high[unstable] / (high[unstable] - low[unstable])
+        results = matrix.shape[0]
+        rows = block_array(
+            [
+                [eye_array(total), csr_array((total, results)), csr_array((total, count))],
+                [-own, None, eye_array(count)],
+                [-diags_array(slope) @ own, None, eye_array(count)],
+                [-matrix @ same, eye_array(results), -matrix[:, unstable]],
+            ],
+            format="csr",
+        )
+        shift = self.affine.shift().double().cpu().numpy()
+        none, cut = np.full(count, np.inf), -slope * low[unstable]
+        lower, upper = [low, np.zeros(count), -none, shift], [high, none, cut, shift]
+        sides = (torch.from_numpy(np.concatenate(side)) for side in (lower, upper))
+        ends = (torch.from_numpy(side) for side in (np.zeros(count), high[unstable]))
+        return ExtendedFormulation(csr_array(rows), *sides, *ends)
+
     def _size(self, cost: Tensor) -> Tensor:
         """Magnitude of the terms of the value: ``(batch, 1)``."""
         last = self._last
@@ -266,3 +308,14 @@ class ReluHull(BlockType):
         """Rounding error of two products and a sum."""
         widest = torch.maximum(self.lower.abs(), self.upper.abs()).to(cost)
         return roundoff(3, cost.abs().sum(2) * widest)
+
+    def constraints(self) -> Constraints:
+        """The graph lies above zero and the identity, below its chord, and within its ends."""
+        none = 0 * (self.lower + self.upper)
+        low, high = self.lower + none, self.upper + none
+        first, last = low.clamp(min=0), high.clamp(min=0)
+        slope = torch.where(high > low, (last - first) / (high - low), 0.0)
+        one, free = torch.ones_like(low), torch.full_like(low, torch.inf)
+        rows = torch.stack([torch.stack([-one, one], -1), torch.stack([-slope, one], -1)], -2)
+        sides = torch.stack([none, -free], -1), torch.stack([free, first - slope * low], -1)
+        return Constraints(rows, *sides, torch.stack([low, first], -1), torch.stack([high, last], -1))

@@ -11,7 +11,7 @@ from blocklp.blocks.finite import struck_out
 from blocklp.errors import ModelError, ShapeError
 from blocklp.options import flag, numbers
 from blocklp.oracles import resource_path_search
-from blocklp.oracles.graphs import answered_once, by_node, graph, node_numbers, node_order, search
+from blocklp.oracles.graphs import answered_once, arc_costs, by_node, graph, node_numbers, node_order, search
 from blocklp.oracles.simplex import merge_masks
 from blocklp.rounding import rounding, roundoff
 
@@ -215,8 +215,7 @@ class ResourcePath(BlockType):
         Costs ``(batch, blocks, arcs)`` are float64; infinite where there is no walk.
         """
         lead, device = cost.shape[:2], cost.device
-        c = cost if self.excluded is None else cost.masked_fill(self.excluded, torch.inf)
-        c = c.cpu().reshape(-1, self.dim).contiguous()
+        c = arc_costs(cost, self.excluded)
         limits, same = (self.consumption, self.lower, self.upper, self.reach), torch.arange(len(c))
         if all(t.shape[:2] == (1, 1) for t in (self.source, self.target, *limits)):
             # Vehicles of one kind often have equal costs, of which each is asked for once.

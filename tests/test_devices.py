@@ -23,7 +23,7 @@ from blocklp.problems.qpbo import Qubo, solve_qpbo
 from blocklp.problems.verification import Network, Property, from_torch, network_bounds, verify
 
 from . import simulated_device
-from .block_types import Oracle, Table
+from .block_types import Oracle, Table, choices, sharing
 
 CLOSE = {"rtol": 1e-3, "atol": 1e-3}
 """After some dozen passes in another order of sums."""
@@ -36,28 +36,6 @@ def qpbo(seed: int, n: int = 12) -> bl.Model:
     y, z = m.variable("y", n, lower=0, upper=1, grid=0.5), m.variable("z", len(ends), lower=0, upper=1)
     m.add(Edge(), [y[ends[:, 0]], y[ends[:, 1]], z])
     m.minimize(draw.normal(size=n) @ y + draw.normal(size=len(ends)) @ z)
-    return m
-
-
-def shared(*kinds: bl.BlockType) -> Callable[[], bl.Model]:
-    def stated() -> bl.Model:
-        draw, m = np.random.default_rng(0), bl.Model(2)
-        x = m.variable("x", (6, 3), lower=0, upper=1)
-        for kind, scope in zip(kinds, (x, x.T.reshape(6, 3)), strict=True):
-            m.add(kind, scope)
-        m.minimize((draw.normal(size=(2, 6, 3)) * x).sum())
-        return m
-
-    return stated
-
-
-def choices() -> bl.Model:
-    draw, m = np.random.default_rng(0), bl.Model(2)
-    x = m.variable("x", (6, 3), lower=0, upper=1)
-    m.add(Simplex(3), x)
-    m.add(Knapsack(draw.integers(1, 9, (3, 6)), 14.0), x.T)
-    m.add(draw.uniform(0, 1, (4, 18)) @ x.reshape(-1) <= 4.5)
-    m.minimize((draw.normal(size=(2, 6, 3)) * x).sum())
     return m
 
 
@@ -83,10 +61,10 @@ def clusters() -> bl.Model:
 
 FAMILIES: dict[str, Callable[[], Any]] = {
     "QPBO, ragged": lambda: [qpbo(seed, 8 + 2 * seed) for seed in range(3)],
-    "choices and rows": choices,
-    "a user's oracle": shared(Oracle(), Oracle()),
-    "a user's table": shared(Table(), Table()),
-    "two types": shared(AtMostOne(3), Simplex(3)),
+    "choices and rows": lambda: choices(np.random.default_rng(0), 2),
+    "a user's oracle": lambda: sharing(np.random.default_rng(0), Oracle(), Oracle()),
+    "a user's table": lambda: sharing(np.random.default_rng(0), Table(), Table()),
+    "two types": lambda: sharing(np.random.default_rng(0), AtMostOne(3), Simplex(3)),
     "polytopes": polytopes,
     "clusters": clusters,
 }
@@ -174,7 +152,7 @@ def test_models_are_stated_from_tensors_of_the_device(device: torch.device) -> N
 
 
 def test_answers_read_well(device: torch.device, tmp_path: Path) -> None:
-    m = choices()
+    m = choices(np.random.default_rng(0), 2)
     found = m.solve(device=device, tol=1e-3)
     assert "optimal" in str(found) and found._repr_html_()
     rows = m.rows[0]

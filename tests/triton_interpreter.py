@@ -6,10 +6,25 @@ of a device function, some hundreds a launch, although they stay replaced until 
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from typing import Any
+
+
+def compiled_without(call: str) -> list[str]:
+    """What :mod:`bench.compile_triton` prints of the kernels of a call, in a process without the interpreter: a line each."""
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    environment["BLOCKLP_BACKEND"] = "torch"  # what makes the arguments need not be compiled, too
+    code = f"import torch; from bench.compile_triton import *; print(*{call}, sep='\\n')"
+    root = Path(__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
 
 
 def patch_once() -> None:

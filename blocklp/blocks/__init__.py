@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from blocklp.blocks.capabilities import HasCompleteBlock as HasCompleteBlock
     from blocklp.blocks.capabilities import HasCompletion as HasCompletion
     from blocklp.blocks.capabilities import HasConstraints as HasConstraints
+    from blocklp.blocks.capabilities import HasExtendedFormulation as HasExtendedFormulation
     from blocklp.blocks.capabilities import HasIntegerConstraints as HasIntegerConstraints
     from blocklp.blocks.capabilities import HasIntervals as HasIntervals
     from blocklp.blocks.capabilities import HasMaskedTable as HasMaskedTable
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from blocklp.blocks.capabilities import HasValueError as HasValueError
     from blocklp.blocks.capabilities import HasVertices as HasVertices
     from blocklp.blocks.capabilities import supports as supports
+    from blocklp.blocks.contract import ExtendedFormulation as ExtendedFormulation
     from blocklp.blocks.formulas import check_formulas as check_formulas
 else:
     publish(
@@ -30,6 +32,7 @@ else:
         {
             "blocklp.blocks.capabilities": [
                 "HasConstraints",
+                "HasExtendedFormulation",
                 "HasValueError",
                 "HasRestriction",
                 "HasProx",
@@ -48,6 +51,7 @@ else:
                 "HasValueAt",
                 "supports",
             ],
+            "blocklp.blocks.contract": ["ExtendedFormulation"],
             "blocklp.blocks.formulas": ["check_formulas"],
         },
     )

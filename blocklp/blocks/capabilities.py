@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from torch import Tensor
 
-from blocklp.blocks.contract import BlockType, Constraints
+from blocklp.blocks.contract import BlockType, Constraints, ExtendedFormulation
 
 
 @runtime_checkable
@@ -23,6 +23,17 @@ class HasConstraints(Protocol):
 
     def constraints(self) -> Constraints | None:
         """The rows and bounds of the polytope, float64, or None where they are not known or too many."""
+
+
+@runtime_checkable
+class HasExtendedFormulation(Protocol):
+    """Rows with auxiliary variables, for :func:`blocklp.reference` and files of LPs alone.
+
+    For types whose own facets are too many to state as :meth:`HasConstraints.constraints`.
+    """
+
+    def extended_formulation(self, instance: int, block: int) -> ExtendedFormulation | None:
+        """The rows of one block of one instance, by their numbers, or None where they are not known."""
 
 
 @runtime_checkable

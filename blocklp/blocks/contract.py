@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -20,6 +20,9 @@ from torch import Tensor
 from blocklp.errors import ShapeError
 from blocklp.options import numbers
 from blocklp.violation import distance_outside, known_empty, relative_excess
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 LARGE = 20_000
 """Numbers of a system of constraints from which on it is looked at whether it is sparse."""
@@ -218,6 +221,29 @@ class Constraints:
                 relative = relative_excess(excess, torch.full_like(worst, abs(side)), terms, terms)
                 worst = torch.maximum(worst, relative)
         return worst
+
+
+@dataclass(frozen=True, eq=False)
+class ExtendedFormulation:
+    """Rows of one block's variables x and of auxiliary ones w: all x for which some w fits are the block.
+
+    ``lower <= matrix @ (x, w) <= upper``, ``below <= w <= above``.
+
+    Attributes
+    ----------
+    matrix : csr_array
+        ``(rows, dim + auxiliary)`` float64, a sparse array of SciPy.
+    lower, upper : Tensor
+        ``(rows,)`` float64; infinities mark one-sided rows.
+    below, above : Tensor
+        ``(auxiliary,)`` float64.
+    """
+
+    matrix: csr_array
+    lower: Tensor
+    upper: Tensor
+    below: Tensor
+    above: Tensor
 
 
 class BlockType:

@@ -6,6 +6,7 @@ from blocklp.blocks.capabilities import (
     HasCompleteBlock,
     HasCompletion,
     HasConstraints,
+    HasExtendedFormulation,
     HasIntegerConstraints,
     HasIntervals,
     HasMaskedTable,
@@ -26,6 +27,7 @@ from blocklp.errors import ModelError
 
 PROTOCOLS = (
     HasConstraints,
+    HasExtendedFormulation,
     HasIntegerConstraints,
     HasValueError,
     HasRestriction,

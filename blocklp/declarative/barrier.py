@@ -98,10 +98,8 @@ def barrier_jacobians(
 
     Parameters
     ----------
-    f : callable
-        ``f(*parameters, y) -> (batch,)``.
-    inequality : callable
-        ``c(*parameters, y) -> (batch, m)``.
+    f, inequality
+        As in :func:`barrier_objective`.
     parameters : sequence of Tensor
         ``(batch, *shape)`` float64 each.
     y : Tensor

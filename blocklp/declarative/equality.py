@@ -64,14 +64,8 @@ def lagrange_jacobians(
 
     Parameters
     ----------
-    f : callable
-        ``f(*parameters, y) -> (batch,)``.
-    parameters : sequence of Tensor
-        ``(batch, *shape)`` float64 each; A and b do not depend on them.
-    y : Tensor
-        ``(batch, n)`` float64: stationary points of f on the affine set.
-    matrix : Tensor
-        A, ``(k, n)`` or ``(batch, k, n)`` of rank k.
+    f, parameters, y, matrix
+        As in :func:`null_space_jacobians`.
 
     Returns
     -------

@@ -280,14 +280,8 @@ def wrong_side(conditions: Conditions, z: Tensor, tensors: Sequence[Tensor], n: 
 
     Parameters
     ----------
-    conditions : Conditions
-        F of the problem.
-    z : Tensor
-        ``(batch, n + m + k)`` float64: y and the multipliers of inequalities and equations.
-    tensors : sequence of Tensor
-        Parameters, and with equations A ``(batch, k, n)`` and b ``(batch, k)``.
-    n : int
-        Number of variables.
+    conditions, z, tensors, n
+        As in :func:`linearised`.
 
     Returns
     -------

@@ -170,18 +170,8 @@ def argmax(
 
     Parameters
     ----------
-    f : callable
-        ``f(*parameters, y) -> (batch,)``.
-    *parameters : Tensor
-        What f depends on.
-    start : Tensor
-        ``(batch, n)``.
-    equality : pair of Tensor, optional
-        A and b.
-    inequality : callable, optional
-        ``c(*parameters, y) -> (batch, m)``.
-    t : float
-        Infinite for the maximiser itself, or that of the barrier.
+    f, *parameters, start, equality, inequality, t
+        As in :func:`argmin`.
 
     Returns
     -------
@@ -220,18 +210,8 @@ def minimise(
 
     Parameters
     ----------
-    f : callable
-        ``f(*parameters, y) -> (batch,)``.
-    *parameters : Tensor
-        What f depends on.
-    start : Tensor
-        ``(batch, n)``.
-    equality : pair of Tensor, optional
-        A and b.
-    inequality : callable, optional
-        ``c(*parameters, y) -> (batch, m)``.
-    t : float
-        Infinite for the minimiser itself, or that of the barrier.
+    f, *parameters, start, equality, inequality, t
+        As in :func:`argmin`.
 
     Returns
     -------
@@ -267,16 +247,10 @@ def implicit(
 
     Parameters
     ----------
-    f : callable
-        ``f(*parameters, y) -> (batch,)``.
-    *parameters : Tensor
-        What f depends on.
+    f, *parameters, equality, inequality
+        As in :func:`argmin`.
     y : Tensor
         ``(batch, n)``: minimisers, maximisers or other stationary points.
-    equality : pair of Tensor, optional
-        A and b.
-    inequality : callable, optional
-        ``c(*parameters, y) -> (batch, m)``.
     tolerance : float
         How far below zero an active constraint may be; a multiplier below it, relative to the gradient, is
         none.
@@ -420,14 +394,8 @@ def rooted(conditions: Conditions, z: Tensor, tensors: Sequence[Tensor], n: int,
 
     Parameters
     ----------
-    conditions : Conditions
-        F of the problem.
-    z : Tensor
-        ``(batch, n + m + k)`` float64: y and the multipliers of inequalities and equations.
-    tensors : sequence of Tensor
-        Parameters, and with equations A ``(batch, k, n)`` and b ``(batch, k)``.
-    n : int
-        Number of variables.
+    conditions, z, tensors, n
+        As in :func:`blocklp.declarative.newton.linearised`.
     m : int
         Number of inequalities.
 

@@ -144,10 +144,8 @@ def kkt_jacobians(
 
     Parameters
     ----------
-    f : callable
-        ``f(*parameters, y) -> (batch,)``.
-    inequality : callable
-        ``c(*parameters, y) -> (batch, m)``.
+    f, inequality
+        As in :func:`blocklp.declarative.barrier.barrier_objective`.
     parameters : sequence of Tensor
         ``(batch, *shape)`` float64 each.
     y : Tensor

@@ -67,14 +67,10 @@ def projection_passes(plan: Plan, x: Tensor, slack: Tensor, most: int) -> tuple[
 
     Parameters
     ----------
-    plan : Plan
-        The problem; all blocks must state their constraints.
-    x : Tensor
-        ``(batch, variables)``: the points, in the precision of the plan.
+    plan, x, most
+        As in :func:`project`.
     slack : Tensor
         ``(batch, rows)``: admissible violations.
-    most : int
-        Most passes.
 
     Returns
     -------

@@ -1,6 +1,7 @@
 """The LP of an instance, written out: nothing here decomposes.
 
-The rows are those that the block types state themselves (:class:`HasConstraints`).
+The rows are those that the block types state themselves (:class:`HasConstraints`), with auxiliary variables
+where these are too many (:class:`HasExtendedFormulation`).
 """
 
 from __future__ import annotations
@@ -16,11 +17,17 @@ from scipy.optimize import linprog
 from scipy.sparse import csc_array, csr_array, vstack
 from torch import Tensor
 
-from blocklp.blocks.capabilities import HasIntegerConstraints, stated_rows_of, supports
-from blocklp.blocks.contract import Constraints
+from blocklp.blocks.capabilities import (
+    HasExtendedFormulation,
+    HasIntegerConstraints,
+    stated_rows_of,
+    supports,
+)
+from blocklp.blocks.contract import Constraints, ExtendedFormulation
 from blocklp.errors import FormatError, MissingDependencyError, ModelError, install
 from blocklp.general_solvers.small_lp import TOLERANCE, quiet_highs
 from blocklp.language.expression import Values
+from blocklp.language.handles import Blocks
 from blocklp.language.statement import Statement
 from blocklp.language.variable_bounds import Bounds, variable_bounds
 from blocklp.options import instance_number
@@ -38,7 +45,8 @@ class LinearProgram:
     Attributes
     ----------
     c, lower, upper : ndarray
-        ``(variables,)`` float64; variables in the order in which the model declared them, arrays row by row.
+        ``(variables,)`` float64; variables in the order in which the model declared them, arrays row by row,
+        and behind them the auxiliary ones of extended formulations.
     A : csr_array
         ``(rows, variables)`` float64.
     row_lower, row_upper : ndarray
@@ -161,7 +169,7 @@ def export(
     Parameters
     ----------
     model : Model
-        With an objective; all block types state their constraints.
+        With an objective; all block types state their constraints, or an extended formulation.
     instance : int
         Number of the instance.
     bounds : mapping, optional
@@ -189,36 +197,67 @@ def export(
         model.part.refuse_alone()
     instance = instance_number(instance, model.batch)
     stated = [(b, stated_rows_of(b.type)) for b in model.blocks]
+    extended = {b.name: _extended(b, instance) for b, rows in stated if rows is None}
     hulls = [b.name for b in model.blocks if supports(b.type, HasIntegerConstraints)]
     if hulls and not integers:
         raise ModelError(
             f"the LP cannot be written out: blocks {', '.join(map(repr, hulls))} are hulls of integer "
             f"points, whose facets are unknown; solve() bounds them, and solve_exact() finds integer points"
         )
-    silent = [b.name for b, rows in stated if rows is None]
+    silent = [name for name, found in extended.items() if found is None]
     if silent:
         raise ModelError(
             f"the LP cannot be written out: blocks {', '.join(map(repr, silent))} state no constraints; "
             f"give their types a method constraints() -> Constraints"
         )
+    further = [made for found in extended.values() for made in found or []]
+    size = model.size + sum(len(formulation.below) for _, formulation in further)
     written_out = ((b.scope.numpy(), rows) for b, rows in stated if rows is not None)
-    parts = [block_rows(rows, scope, model.size, instance) for scope, rows in written_out]
+    parts = [block_rows(rows, scope, size, instance) for scope, rows in written_out]
     for rows in (r.constraint for r in model.rows):
-        written = csr_array((rows.matrix.data, rows.matrix.coords), shape=(rows.matrix.shape[0], model.size))
+        written = csr_array((rows.matrix.data, rows.matrix.coords), shape=(rows.matrix.shape[0], size))
         parts.append((written, _row(rows.lower, instance), _row(rows.upper, instance)))
+    parts += _extended_rows(further, model.size, size)
     cost, constant = (part.detach() for part in model.objective.evaluate(values))
     sides = variable_bounds(model, {} if bounds is None else bounds)
     lower, upper = (_row(side.detach(), instance) for side in sides)
     return LinearProgram(
-        cost[instance].numpy(),
-        vstack([csr_array((0, model.size)), *(p[0] for p in parts)], format="csr"),
+        np.concatenate([cost[instance].numpy(), np.zeros(size - model.size)]),
+        vstack([csr_array((0, size)), *(p[0] for p in parts)], format="csr"),
         np.concatenate([np.zeros(0), *(p[1] for p in parts)]),
         np.concatenate([np.zeros(0), *(p[2] for p in parts)]),
-        lower,
-        upper,
+        np.concatenate([lower, *(formulation.below for _, formulation in further)]),
+        np.concatenate([upper, *(formulation.above for _, formulation in further)]),
         float(constant[instance]),
         model.maximizing,
     )
+
+
+def _extended(blocks: Blocks, instance: int) -> list[tuple[NDArray[np.int64], ExtendedFormulation]] | None:
+    """Scopes and extended formulations of all blocks of one type; None if there are none."""
+    kind, made = blocks.type, []
+    if not supports(kind, HasExtendedFormulation):
+        return None
+    for number, scope in enumerate(blocks.scope.numpy()):
+        if (formulation := kind.extended_formulation(instance, number)) is None:
+            return None
+        made.append((scope, formulation))
+    return made
+
+
+def _extended_rows(
+    further: list[tuple[NDArray[np.int64], ExtendedFormulation]], first: int, variables: int
+) -> list[tuple[csr_array, Array, Array]]:
+    """Rows of extended formulations, each with auxiliary variables of its own, from ``first`` on."""
+    parts = []
+    for scope, formulation in further:
+        entries = formulation.matrix.tocoo()
+        columns = np.concatenate([scope, first + np.arange(len(formulation.below))])
+        first += len(formulation.below)
+        place = entries.row, columns[entries.col]
+        written = csr_array((entries.data, place), shape=(entries.shape[0], variables))
+        parts.append((written, formulation.lower.numpy(), formulation.upper.numpy()))
+    return parts
 
 
 def block_rows(

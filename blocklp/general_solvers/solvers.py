@@ -63,7 +63,7 @@ def reference(
     Parameters
     ----------
     model : Model
-        Every block type in it must state its ``constraints()``.
+        Every block type in it must state its ``constraints()``, or an ``extended_formulation()``.
     solver : str
         ``"highs"`` (through highspy, or through SciPy where that is missing), ``"highs-simplex"``,
         ``"highs-ipm"`` (with crossover), ``"highs-pdlp"``, ``"gurobi"``, ``"cvxpy"`` (Clarabel), or
@@ -104,7 +104,7 @@ def reference(
         seconds += time.perf_counter() - began
         answers.append(status)
         if point is not None:
-            points[row] = torch.as_tensor(point)
+            points[row] = torch.as_tensor(point[: model.size])
             values[row] = program.value(point)
         elif status == "infeasible":
             values[row] = -torch.inf if model.maximizing else torch.inf

@@ -54,10 +54,8 @@ class SolvableModel(Protocol):
         ----------
         target : Tensor
             ``(batch, variables)`` float64.
-        rows : Tensor or None
-            ``(batch,)`` int64: places in the data set, by which warm starts are kept; None for no warm start.
-        use : str
-            Name of the warm start, since the answers to different questions differ.
+        rows, use
+            As in :meth:`minimise`.
 
         Returns
         -------

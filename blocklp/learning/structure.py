@@ -116,12 +116,8 @@ class Structure:
 
         Parameters
         ----------
-        cost : Tensor
-            ``(batch, variables)`` float64.
-        rows : Tensor or None
-            ``(batch,)`` int64: places in the data set, by which warm starts are kept; None for no warm start.
-        use : str
-            Name of the warm start, since the answers to different questions differ.
+        cost, rows, use
+            As in :meth:`blocklp.learning.modes.SolvableModel.minimise`.
 
         Returns
         -------

@@ -118,10 +118,8 @@ class PartVertices:
 
         Parameters
         ----------
-        group : Group
-            The group that the atoms belong to.
-        duals : Tensor
-            ``(batch, copies)``: multipliers of all groups.
+        group, duals
+            As in :meth:`VertexTable.answer`.
         weights, earlier : Tensor
             ``(batch, atoms, blocks * parts)``: weights now and before the last step.
 

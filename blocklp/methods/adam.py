@@ -51,10 +51,8 @@ class Adam(Method):
 
         Parameters
         ----------
-        plan : Plan
-            The problem in the working precision, and how it is executed.
-        duals : Tensor
-            ``(batch, copies)``: the first multipliers.
+        plan, duals
+            As in :meth:`blocklp.methods.base.Method.start`.
         eta : Tensor or None
             ``(batch,)``: step lengths of a warm start; None for ``rate`` times the largest multiplier.
 

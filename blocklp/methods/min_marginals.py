@@ -55,10 +55,8 @@ class MinMarginals(Method):
 
         Parameters
         ----------
-        plan : Plan
-            The problem in the working precision, and how it is executed.
-        duals : Tensor
-            ``(batch, copies)``: the first multipliers.
+        plan, duals
+            As in :meth:`blocklp.methods.base.Method.start`.
         eta : Tensor or None
             Kept in the state and not used: there is no step length.
 

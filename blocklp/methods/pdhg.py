@@ -89,10 +89,8 @@ class Pdhg(Method):
 
         Parameters
         ----------
-        plan : Plan
-            The problem in the working precision, and how it is executed.
-        duals : Tensor
-            ``(batch, copies)``: the first multipliers.
+        plan, duals
+            As in :meth:`blocklp.methods.base.Method.start`.
         eta : Tensor or None
             ``(batch,)``: primal weight of a warm start; None for the one that the sizes of the data suggest.
 

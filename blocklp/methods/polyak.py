@@ -61,10 +61,8 @@ class Polyak(Method):
 
         Parameters
         ----------
-        plan : Plan
-            The problem in the working precision, and how it is executed.
-        duals : Tensor
-            ``(batch, copies)``: the first multipliers.
+        plan, duals
+            As in :meth:`blocklp.methods.base.Method.start`.
         eta : Tensor or None
             ``(batch,)``: step length of a warm start, which sets the first level; None for one as long as the
             multipliers.

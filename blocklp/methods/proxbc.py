@@ -77,12 +77,8 @@ class ProxBC(Proximal):
 
         Parameters
         ----------
-        plan : Plan
-            The problem in the working precision, and how it is executed.
-        duals : Tensor
-            ``(batch, copies)``: the first multipliers.
-        eta : Tensor or None
-            ``(batch,)``: proximal weight of a warm start; None for that of the rule.
+        plan, duals, eta
+            As in :meth:`blocklp.methods.base.Method.start`.
 
         Returns
         -------

@@ -96,10 +96,8 @@ class ProximalNewton(Method):
 
         Parameters
         ----------
-        plan : Plan
-            The problem in the working precision, and how it is executed.
-        duals : Tensor
-            ``(batch, copies)``: the first multipliers.
+        plan, duals
+            As in :meth:`blocklp.methods.base.Method.start`.
         eta : Tensor or None
             Not used: steps find their length, and other methods' weights have another meaning.
 

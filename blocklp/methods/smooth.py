@@ -65,10 +65,8 @@ class Smooth(Method):
 
         Parameters
         ----------
-        plan : Plan
-            The problem in the working precision, and how it is executed.
-        duals : Tensor
-            ``(batch, copies)``: the first multipliers.
+        plan, duals
+            As in :meth:`blocklp.methods.base.Method.start`.
         eta : Tensor or None
             ``(batch,)``: temperature of a warm start, used within a hundredth of that and all of it.
 

@@ -53,10 +53,8 @@ class Supergradient(Method):
 
         Parameters
         ----------
-        plan : Plan
-            The problem in the working precision, and how it is executed.
-        duals : Tensor
-            ``(batch, copies)``: the first multipliers.
+        plan, duals
+            As in :meth:`blocklp.methods.base.Method.start`.
         eta : Tensor or None
             ``(batch,)``: step length of a warm start; None for ``rate`` times the length of the multipliers.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -69,19 +69,34 @@ def summary(found: Ended, kind: str = LINEAR) -> tuple[str, list[Table]]:
 
     ``kind`` is its relaxation.
     """
-    count = len(found.status)
+    title, tables = counted(found, "passes", found.passes)
+    return title + ABOVE * (kind == LAGRANGEAN), tables
+
+
+def counted(found: Any, what: str, counts: Tensor) -> tuple[str, list[Table]]:
+    """The title of a solution, and its table with a column of counts.
+
+    Parameters
+    ----------
+    found : Ended
+        The solution, with attributes as in :class:`Ended` but for ``passes``.
+    what : str
+        What is counted.
+    counts : Tensor
+        ``(batch,)`` integers.
+    """
+    total = len(found.status)
     rows = [
         (
             str(i),
             str(found.status[i]),
-            f"{found.bound[i].item():.9g}",
+            f"{float(found.bound[i].detach()):.9g}",
             f"{float(found.primal[i]):.9g}",
             f"{float(found.gap[i]):.2g}",
-            str(int(found.passes[i])),
+            str(int(counts[i])),
             f"{float(found.seconds[i]):.3g}",
         )
-        for i in range(min(count, SHOWN))
+        for i in range(min(total, SHOWN))
     ]
-    columns = ("instance", "status", "bound", "primal", "gap", "passes", "seconds")
-    title = f"{type(found).__name__} of {plural(count, 'instance')}"
-    return title + ABOVE * (kind == LAGRANGEAN), [Table(columns, rows, count)]
+    columns = ("instance", "status", "bound", "primal", "gap", what, "seconds")
+    return f"{type(found).__name__} of {plural(total, 'instance')}", [Table(columns, rows, total)]

@@ -22,6 +22,7 @@ from blocklp.language.sense import Sense
 from blocklp.methods import Method
 from blocklp.model import Model
 from blocklp.options import flag, hook, of_type, real, whole
+from blocklp.results.solution_summary import counted
 from blocklp.results.values import Values, evaluated
 from blocklp.search.best_first import SearchEvent, SearchResult, relative_gap
 from blocklp.search.integer_rest import Rest, serves
@@ -29,7 +30,7 @@ from blocklp.search.integer_search import IntegerProgram
 from blocklp.search.integer_tree import IntegerTree
 from blocklp.search.over_workers import Sharing, branch_and_bound_over
 from blocklp.status import Status
-from blocklp.tables import SHOWN, Table, as_html, as_text, plural
+from blocklp.tables import Table, Tabled
 
 MEMORY = 2e9
 """Bytes of multipliers of open nodes from which on the search goes deep first."""
@@ -41,8 +42,8 @@ UNTOUCHED = SearchResult(0, 0, -math.inf, math.inf, 0.0, None, Status.INTERRUPTE
 """The result of instances that an interrupt kept from being searched."""
 
 
-@dataclass(frozen=True)
-class ExactSolution:
+@dataclass(frozen=True, repr=False)
+class ExactSolution(Tabled):
     """The best integer points that were found, and bounds on better ones; tensors have the instance first.
 
     Attributes
@@ -80,28 +81,8 @@ class ExactSolution:
 
     __getitem__ = value
 
-    def _summary(self) -> tuple[str, list[Table]]:
-        count = len(self.status)
-        rows = [
-            (
-                str(i),
-                str(self.status[i]),
-                f"{float(self.bound[i]):.9g}",
-                f"{float(self.primal[i]):.9g}",
-                f"{float(self.gap[i]):.2g}",
-                str(int(self.nodes[i])),
-                f"{float(self.seconds[i]):.3g}",
-            )
-            for i in range(min(count, SHOWN))
-        ]
-        columns = ("instance", "status", "bound", "primal", "gap", "nodes", "seconds")
-        return f"ExactSolution of {plural(count, 'instance')}", [Table(columns, rows, count)]
-
-    def __repr__(self) -> str:
-        return as_text(*self._summary())
-
-    def _repr_html_(self) -> str:
-        return as_html(*self._summary())
+    def _tables(self) -> tuple[str, list[Table]]:
+        return counted(self, "nodes", self.nodes)
 
 
 def solve_exact(

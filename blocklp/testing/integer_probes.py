@@ -18,12 +18,8 @@ def integer_optimality(kind: BlockType, cost: Tensor, picks: Picks) -> int:
 
     Parameters
     ----------
-    kind : BlockType
-        The type.
-    cost : Tensor
-        ``(batch, blocks, dim)`` float64: costs.
-    picks : iterable of (int, int)
-        Instances and blocks to check.
+    kind, cost, picks
+        As in :func:`blocklp.testing.lp_probes.optimality`.
 
     Returns
     -------

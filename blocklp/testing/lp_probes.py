@@ -138,14 +138,10 @@ def restriction(kind: BlockType, cost: Tensor, lower: Tensor, upper: Tensor, pic
 
     Parameters
     ----------
-    kind : BlockType
-        The type.
-    cost : Tensor
-        ``(batch, blocks, dim)`` float64: costs.
+    kind, cost, picks
+        As in :func:`optimality`.
     lower, upper : Tensor
         ``(batch or 1, blocks, dim)`` float64: the box.
-    picks : iterable of (int, int)
-        Instances and blocks to check.
 
     Returns
     -------
@@ -243,10 +239,8 @@ def admitted(kind: BlockType, cost: Tensor, instance: int, block: int) -> float:
 
     Parameters
     ----------
-    kind : BlockType
-        The type.
-    cost : Tensor
-        ``(batch, blocks, dim)`` float64: costs.
+    kind, cost
+        As in :func:`optimality`.
     instance, block : int
         Which block.
 

@@ -222,10 +222,8 @@ def soft_minimum(kind: BlockType, cost: Tensor, direction: Tensor) -> bool:
 
     Parameters
     ----------
-    kind : BlockType
-        The type.
-    cost : Tensor
-        ``(batch, blocks, dim)`` float64: costs.
+    kind, cost
+        As in :func:`completion`.
     direction : Tensor
         ``(batch, blocks, dim)`` float64: the direction of a derivative by finite differences.
 
@@ -313,12 +311,8 @@ def singles(kind: BlockType, cost: Tensor, picks: Picks) -> None:
 
     Parameters
     ----------
-    kind : BlockType
-        The type.
-    cost : Tensor
-        ``(batch, blocks, dim)`` float64: costs.
-    picks : iterable of (int, int)
-        Instances and blocks to check.
+    kind, cost, picks
+        As in :func:`blocklp.testing.lp_probes.optimality`.
 
     Raises
     ------
@@ -343,10 +337,8 @@ def order(kind: BlockType, cost: Tensor, permutation: Tensor) -> None:
 
     Parameters
     ----------
-    kind : BlockType
-        The type.
-    cost : Tensor
-        ``(batch, blocks, dim)`` float64: costs.
+    kind, cost
+        As in :func:`completion`.
     permutation : Tensor
         ``(blocks,)`` int64: the other order.
 

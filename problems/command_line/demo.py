@@ -17,7 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from blocklp.errors import install
-from blocklp.problems.command_line.report import RelaxationRow, compare, show
+from blocklp.problems.command_line.reference import compare
+from blocklp.problems.command_line.report import RelaxationRow, show
 from blocklp.problems.mis.instance import WeightedGraph
 from blocklp.problems.mis.relaxation import CliqueBlocks, clique_model, solve_mis
 from blocklp.problems.qpbo.instance import Qubo

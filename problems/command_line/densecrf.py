@@ -10,13 +10,14 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from blocklp.errors import OptionError
-from blocklp.problems.command_line.options import Device, OneJson, Silent
+from blocklp.problems.command_line.options import Against, Device, OneJson, Silent, grouped
 from blocklp.problems.command_line.process import EXIT_INTERRUPTED, EXIT_STOPPED, interruptible, until
 
 if TYPE_CHECKING:
@@ -47,15 +48,61 @@ Best = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class CrfOptions:
+    """How a method runs, and what is told of it."""
+
+    settings: Settings = None
+    time_limit: TimeLimit = math.inf
+    max_bytes: MaxBytes = None
+    best: Best = None
+    plot: Trace = None
+    reference: Against = None
+    device: Device = "cpu"
+    as_json: OneJson = False
+    quiet: Silent = False
+
+    def answer(
+        self, file: Path, size: tuple[int, int], crf: DenseCRF, method: str, options: dict[str, Any], deadline: Deadline
+    ) -> tuple[Result, dict[str, Any]]:
+        """Run a method with a live line about it; return its result, and what is printed, as numbers.
+
+        Parameters
+        ----------
+        file : Path
+            The picture.
+        size : pair of int
+            Its height and width.
+        crf : DenseCRF
+            The energy.
+        method, options : str and dict
+            The method and its options.
+        deadline : Deadline
+            When to stop.
+        """
+        from blocklp.problems.command_line.reference import compare
+        from blocklp.problems.densecrf import explicit_model, solve_densecrf
+        from blocklp.progress import Progress
+
+        # Before the work, since many pictures are too large for that.
+        other = None if self.reference is None else compare(explicit_model(crf), self.reference)
+        with interruptible(), nullcontext() if self.quiet else Progress() as callback:
+            result = solve_densecrf(crf, method, time_limit=deadline, callback=callback, **options)
+        entry = _entry(file, size, crf, result)
+        return result, entry | ({} if other is None else {"reference": other.entry()})
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command("densecrf")(_densecrf_command)
     app.command("stereo")(_stereo_command)
 
 
+@grouped
 def _densecrf_command(
     ctx: typer.Context,
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="The picture.")],
+    *,
     unary: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Costs: a .npy array (height, width, labels), or a .c_unary file.")
     ] = None,
@@ -77,20 +124,13 @@ def _densecrf_command(
         typer.Option(metavar="COUNT GAMMA ETA", help="Superpixels that cost GAMMA exp(-variance / ETA) unless of one label."),
     ] = None,
     method: Method = "prox-lp",
-    settings: Settings = None,
-    time_limit: TimeLimit = math.inf,
-    max_bytes: MaxBytes = None,
     out: Annotated[
         Path | None, typer.Option(metavar="LABELS.png", help="Write the method's labels, 0 and up, as grey levels.")
     ] = None,
-    best: Best = None,
     overlay: Annotated[
         Path | None, typer.Option(metavar="OVERLAY.png", help="Write the labels in colours over the picture (needs matplotlib).")
     ] = None,
-    plot: Trace = None,
-    device: Device = "cpu",
-    as_json: OneJson = False,
-    quiet: Silent = False,
+    run: CrfOptions,
 ) -> None:
     """Label the pixels of a picture by a dense CRF, with a lower bound on the energy of every labelling.
 
@@ -100,7 +140,7 @@ def _densecrf_command(
     Exit codes: 0 if the method came to its end, 1 if time ran out before, 2 for bad input, 130 after an interrupt (the best so far is
     still printed).
     """
-    options = method_options(method, settings or [])
+    options = method_options(method, run.settings or [])
     given = [name for name, file in (("--unary", unary), ("--scribbles", scribbles), ("--probability", probability)) if file]
     if len(given) != 1:
         problem = f"{' and '.join(given)} are given" if given else "nothing says what labels cost"
@@ -108,15 +148,13 @@ def _densecrf_command(
     for option, value, owner in (("--gt-prob", gt_prob, scribbles), ("--probabilities", probabilities or None, unary)):
         if value is not None and owner is None:
             raise OptionError(f"{option} is given without the file that it speaks of; leave it out, or see --help")
-    from dataclasses import replace
-
     from blocklp.options import known_device
     from blocklp.problems.densecrf import image_crf, pictures, readers
     from blocklp.problems.files import MAX_BYTES
 
-    deadline, most = until(time_limit, ctx.obj), MAX_BYTES if max_bytes is None else max_bytes
-    place = known_device(device)
-    places = _Places(out, best, overlay, plot)
+    deadline, most = until(run.time_limit, ctx.obj), MAX_BYTES if run.max_bytes is None else run.max_bytes
+    place = known_device(run.device)
+    places = _Places(out, run.best, overlay, run.plot)
     picture = readers.read_image(image, max_bytes=most, deadline=deadline)
     size = (picture.shape[0], picture.shape[1])
     names = None
@@ -142,21 +180,22 @@ def _densecrf_command(
 
         count, gamma, eta = superpixels
         crf = replace(crf, cliques=superpixel_cliques(picture, gamma, eta, count, time_limit=deadline))
-    result = _solve(crf, method, options, deadline, quiet)
+    result, entry = run.answer(image, size, crf, method, options, deadline)
     found = result.labelling.view(size).cpu()
-    entry = _entry(image, size, crf, result)
     if crf.cliques is not None:
         entry["cliques"] = len(crf.cliques.cost)
-    _report(entry, as_json)
+    _report(entry, run.as_json)
     places.write(result, size, 1, lambda figure: pictures.draw_overlay(figure, picture, found, crf.labels, names))
     _exit(result)
 
 
+@grouped
 def _stereo_command(
     ctx: typer.Context,
     left: Annotated[Path, typer.Argument(metavar="LEFT", help="The left picture of a rectified pair.")],
     right: Annotated[Path, typer.Argument(metavar="RIGHT", help="The right one.")],
     disparities: Annotated[int, typer.Option(metavar="N", help="Disparities are 0 to N - 1 pixels.")],
+    *,
     truncation: Annotated[float, typer.Option(help="Largest cost of a match, a difference of colours from 0 to 255.")] = 20.0,
     most: Annotated[
         float, typer.Option(help="Where the cost of a difference of disparities ends; at most 1 is the Potts model.")
@@ -164,11 +203,7 @@ def _stereo_command(
     smooth: Smooth = (3.0, 10.0),
     bilateral: Bilateral = (10.0, 10.0, 10.0),
     method: Method = "mean-field",
-    settings: Settings = None,
-    time_limit: TimeLimit = math.inf,
-    max_bytes: MaxBytes = None,
     out: Annotated[Path | None, typer.Option(metavar="DISP.png", help="Write the method's disparities as grey levels.")] = None,
-    best: Best = None,
     scale: Annotated[
         int | None, typer.Option(min=1, help="Grey levels a pixel of disparity, of --out and --truth; by default 256 // N.")
     ] = None,
@@ -178,24 +213,21 @@ def _stereo_command(
     overlay: Annotated[
         Path | None, typer.Option(metavar="PICTURE.png", help="Write the disparities beside the picture (needs matplotlib).")
     ] = None,
-    plot: Trace = None,
-    device: Device = "cpu",
-    as_json: OneJson = False,
-    quiet: Silent = False,
+    run: CrfOptions,
 ) -> None:
     """Find the disparity of every pixel of the left of two rectified pictures by a dense CRF, with a lower bound on its energy.
 
     Exit codes: 0 if the method came to its end, 1 if time ran out before, 2 for bad input, 130 after an interrupt (the best so far is
     still printed).
     """
-    options = method_options(method, settings or [])
+    options = method_options(method, run.settings or [])
     from blocklp.options import known_device
     from blocklp.problems.densecrf import pictures, readers, stereo
     from blocklp.problems.files import MAX_BYTES
 
-    deadline, limit = until(time_limit, ctx.obj), MAX_BYTES if max_bytes is None else max_bytes
-    place = known_device(device)
-    places = _Places(out, best, overlay, plot)
+    deadline, limit = until(run.time_limit, ctx.obj), MAX_BYTES if run.max_bytes is None else run.max_bytes
+    place = known_device(run.device)
+    places = _Places(out, run.best, overlay, run.plot)
     one, other = (readers.read_image(path, max_bytes=limit, deadline=deadline) for path in (left, right))
     readers.check_memory(left, 4 * one.shape[0] * one.shape[1] * disparities, f"costs of {disparities} disparities", limit)
     levels = max(1, 256 // max(1, disparities)) if scale is None else scale
@@ -214,13 +246,12 @@ def _stereo_command(
         time_limit=deadline,
     )
     size = (one.shape[0], one.shape[1])
-    result = _solve(crf, method, options, deadline, quiet)
+    result, entry = run.answer(left, size, crf, method, options, deadline)
     found = result.labelling.view(size).cpu()
-    entry = _entry(left, size, crf, result)
     if known is not None:
         entry["bad_pixels"] = stereo.bad_pixels(found, known)
         entry["bad_pixels_of_unaries"] = stereo.bad_pixels(crf.unary.argmin(1).view(size).cpu(), known)
-    _report(entry, as_json)
+    _report(entry, run.as_json)
     places.write(result, size, levels, lambda figure: pictures.draw_disparities(figure, one, found, known))
     _exit(result)
 
@@ -302,15 +333,6 @@ def method_options(method: str, settings: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _solve(crf: DenseCRF, method: str, options: dict[str, Any], deadline: Deadline, quiet: bool) -> Result:
-    """Run a method with a live line about it."""
-    from blocklp.problems.densecrf import solve_densecrf
-    from blocklp.progress import Progress
-
-    with interruptible(), nullcontext() if quiet else Progress() as callback:
-        return solve_densecrf(crf, method, time_limit=deadline, callback=callback, **options)
-
-
 def _entry(file: Path, size: tuple[int, int], crf: DenseCRF, result: Result) -> dict[str, Any]:
     """What is printed, as numbers."""
     import torch
@@ -361,6 +383,10 @@ def _report(entry: dict[str, Any], as_json: bool) -> None:
         found = "not evaluated in time" if energy is None else f"{energy:.8g} ({name}), gap {100 * gap:.2f} %"
         typer.echo(f"{what} {found}")
     typer.echo(f"bound {entry['bound']:.8g}: no labelling has less energy")
+    if "reference" in entry:
+        by = entry["reference"]
+        value = "no value" if by["value"] is None else f"{by['value']:.8g}"
+        typer.echo(f"LP by {by['solver']}: {by['status']}, {value}, {by['seconds']:.2f} s")
     status = entry["status"].replace("_", " ")
     typer.echo(f"{entry['method']}: {entry['steps']} steps, {entry['filter_calls']} filter calls, {entry['seconds']:.2f} s, {status}")
     if "bad_pixels" in entry:

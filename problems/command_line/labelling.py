@@ -15,7 +15,8 @@ import blocklp as bl
 from blocklp.errors import OptionError
 from blocklp.problems.command_line.options import Output, Solving
 from blocklp.problems.command_line.process import EXIT_INTERRUPTED, EXIT_STOPPED, interruptible
-from blocklp.problems.command_line.report import ExactRow, RelaxationRow, compare, exact_json, show, show_exact, to_json
+from blocklp.problems.command_line.reference import compare
+from blocklp.problems.command_line.report import ExactRow, RelaxationRow, exact_json, show, show_exact, to_json
 from blocklp.problems.discrete.exact import ExactResult
 from blocklp.problems.discrete.together import share
 from blocklp.problems.mis import MisSolution

@@ -57,10 +57,12 @@ def _lp_command(
     deadline = until(time_limit, ctx.obj)
     from blocklp.general_solvers.solvers import lp_solver
     from blocklp.lp.solve import solve_linear_program
+    from blocklp.problems.command_line.reference import compare_program
     from blocklp.problems.lp.readers import read_linear_program
     from blocklp.problems.printing import json_number, json_status
 
-    other = None if reference is None else lp_solver(reference)
+    if reference is not None:
+        lp_solver(reference)  # refuses unknown names before the work
     given = read_linear_program(file, max_bytes=reading.max_bytes, time_limit=deadline)
     with interruptible():
         found = solve_linear_program(given.program, tol=tol, time_limit=deadline, presolve=presolve)
@@ -76,16 +78,13 @@ def _lp_command(
     }
     names = [given.columns[j] for j in found.declared]
     report |= {"passes": found.passes, "integers_relaxed": given.integers, "declared": names, "reach": json_number(found.reach)}
-    if other is not None:
-        began = time.perf_counter()
-        status, point = other(given.program)
-        seconds, value = time.perf_counter() - began, math.nan if point is None else given.program.value(point)
-        report["reference"] = {"solver": reference, "status": status, "value": json_number(value), "seconds": seconds}
+    other = None if reference is None else compare_program(given.program, reference)
     values = {name: float(v) for name, v in zip(given.columns, found.x, strict=True)} if solution else {}
     if as_json:
+        report |= {} if other is None else {"reference": other.entry()}
         typer.echo(json.dumps({"file": str(file), **report, **({"x": values} if solution else {})}))
     else:
-        _print(file, report, values)
+        _print(file, report | ({} if other is None else {"reference": str(other)}), values)
     raise typer.Exit(0 if str(found.status) == "optimal" else EXIT_STOPPED)
 
 
@@ -166,8 +165,6 @@ def _print(file: Path, report: dict[str, object], values: dict[str, float]) -> N
     declared = report["declared"]
     assert isinstance(declared, list)
     shown = report | {"declared": f"{len(declared)} variables" if declared else "none"}
-    if isinstance(by := report.get("reference"), dict):
-        shown["reference"] = f"{by['solver']}: {by['status']}, {by['value']}, {by['seconds']:.3g} s"
     print_values(str(file), shown)
     console = Console()
     for name, number in values.items():

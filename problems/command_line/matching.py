@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from blocklp.problems.command_line.options import Certified, OneJson, Seconds
+from blocklp.problems.command_line.options import Against, Certified, OneJson, Seconds
 from blocklp.problems.command_line.process import EXIT_STOPPED, interruptible, until
 from blocklp.problems.files import MAX_BYTES
 
@@ -27,6 +27,7 @@ def _matching_command(
     time_limit: Seconds = math.inf,
     max_bytes: Annotated[int, typer.Option(min=1, metavar="BYTES", help="Most bytes of the arrays in memory.")] = 8 * MAX_BYTES,
     output: Annotated[Path | None, typer.Option(metavar="OUT.npz", help="Write shares of edges and prices of destinations.")] = None,
+    reference: Against = None,
     as_json: OneJson = False,
 ) -> None:
     """Match sources to destinations with capacities, at the largest value, to a certified gap."""
@@ -34,9 +35,13 @@ def _matching_command(
     deadline = until(time_limit, ctx.obj)
     import numpy as np
 
-    from blocklp.problems.matching import read_matching, solve_matching
+    from blocklp.general_solvers.solvers import lp_solver
+    from blocklp.problems.command_line.reference import compare
+    from blocklp.problems.matching import matching_model, read_matching, solve_matching
     from blocklp.problems.printing import json_number, json_status, print_values
 
+    if reference is not None:
+        lp_solver(reference)  # refuses unknown names before the work
     given = read_matching(file, max_bytes=max_bytes, time_limit=deadline)
     with interruptible():
         found = solve_matching(given, tol=tol, time_limit=deadline)
@@ -53,6 +58,9 @@ def _matching_command(
         "destinations": given.destinations,
         "passes": found.passes,
     }
+    if reference is not None:
+        other = compare(matching_model(given), reference)
+        report["reference"] = other.entry() if as_json else str(other)
     if as_json:
         typer.echo(json.dumps({"file": str(file), **report}))
     else:

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import blocklp as bl
+from blocklp.problems.command_line.reference import Reference
 from blocklp.problems.discrete.exact import ExactResult
 from blocklp.problems.mis.relaxation import MisSolution
 from blocklp.problems.mrf.solve import MrfSolution
@@ -22,21 +23,6 @@ from blocklp.problems.qpbo.relaxation import QpboSolution
 STYLES = {bl.Status.OPTIMAL: "green", bl.Status.NUMERICAL_ERROR: "red", bl.Status.INTERRUPTED: "red"}
 SPARE = ("its seconds", "pairs", "n", "difference", "passes", "LP gap", "seconds")
 """Columns that a narrow terminal does without, first the least wanted."""
-
-
-@dataclass(frozen=True)
-class Reference:
-    """Another solver's answer to the same LP: its optimum, and the seconds it took."""
-
-    solver: str
-    value: float
-    seconds: float
-
-
-def compare(model: bl.Model, solver: str = "highs") -> Reference:
-    """Solve the LP of a model of one instance by another solver."""
-    result = bl.reference(model, solver)
-    return Reference(solver, float(result.objective[0]), result.seconds)
 
 
 @dataclass(frozen=True)
@@ -191,13 +177,7 @@ def _entry(row: RelaxationRow, method: str) -> dict[str, Any]:
     if row.note:
         entry["note"] = row.note
     if row.reference is not None:
-        by = row.reference
-        entry["reference"] = {
-            "solver": by.solver,
-            "value": json_number(by.value),
-            "seconds": by.seconds,
-            "difference": json_number(_difference(row)),
-        }
+        entry["reference"] = row.reference.entry() | {"difference": json_number(_difference(row))}
     return entry
 
 

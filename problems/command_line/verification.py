@@ -22,7 +22,7 @@ from rich.text import Text
 
 from blocklp.deadline import Deadline
 from blocklp.errors import BlocklpError, OptionError
-from blocklp.problems.command_line.options import Device, OneJson, Quiet, Ray, Silent, Workers, executor
+from blocklp.problems.command_line.options import Against, Device, OneJson, Quiet, Ray, Silent, Workers, executor
 from blocklp.problems.command_line.process import EXIT_ERROR, EXIT_INTERRUPTED, interruptible, leaving, until
 from blocklp.problems.files import MAX_BYTES
 
@@ -335,9 +335,14 @@ def _bounds_command(
     max_bytes: MaxBytes = MAX_BYTES,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all bounds, instead of the table.")] = False,
     plot: Annotated[Path | None, typer.Option(metavar="OUT.png", help="Write a picture of the bounds (needs matplotlib).")] = None,
+    reference: Against = None,
     quiet: Silent = False,
 ) -> None:
-    """Bound every neuron of a network over the valid pixels in a box around an image."""
+    """Bound every neuron of a network over the valid pixels in a box around an image.
+
+    With --reference, another solver solves the LPs of the outputs, in which neurons have the bounds that were found.
+    """
+    from blocklp.general_solvers.solvers import lp_solver
     from blocklp.options import known_device
     from blocklp.problems.plot import blank_figure
     from blocklp.problems.printing import json_number
@@ -346,6 +351,8 @@ def _bounds_command(
     from blocklp.problems.verification.answers import try_file
     from blocklp.problems.verification.onnx_reader import read_onnx
 
+    if reference is not None:
+        lp_solver(reference)  # refuses unknown names before the work
     epsilon, means, stds = images.read_epsilon(eps), images.read_numbers(mean, "--mean"), images.read_numbers(std, "--std")
     figure = None if plot is None else blank_figure(plot)
     deadline = until(time_limit, ctx.obj if isinstance(ctx.obj, float) else None)
@@ -362,6 +369,7 @@ def _bounds_command(
     with interruptible(), console.status(Text(f"bounding {network.name}")) if console.is_terminal and not quiet else nullcontext():
         found = bounds.network_bounds(network, lower, upper, method=method, steps=steps, gap=gap, time_limit=deadline)
         before = None if figure is None else bounds.network_bounds(network, lower, upper, method="interval")
+    other = None if reference is None else report.output_optima(found, reference)
     margin = report.margin(found.layers, label) if label is not None and network.outputs > 1 else None
     predicted = int(network(point[None].to(network.device))[0].argmax())
     title = f"{network.name}, {image.name}, eps {eps}, {found.method}"
@@ -375,11 +383,15 @@ def _bounds_command(
             "label": label,
             "predicted": predicted,
             "margin": None if margin is None else json_number(margin),
+            **({} if other is None else {"reference": other}),
         }
         typer.echo(json.dumps(report.to_entry(found.layers, **about), allow_nan=False))
     else:
         report.show_layers(found.layers, Console(), title, gap)
         typer.echo(f"class {predicted} at the image; {found.seconds:.2f} s")
+        if other is not None:
+            apart = "unknown" if other["difference"] is None else f"{other['difference']:.2e}"
+            typer.echo(f"LPs of the outputs by {reference}, {other['seconds']:.2f} s: bounds are off by at most {apart}")
         if margin is not None:
             proved = "robust" if margin > 0 else "not proved robust"
             typer.echo(f"class {label}: margin at least {margin:.4g} by the bounds of the outputs alone: {proved}")

@@ -34,7 +34,7 @@ NOISE = 1.5
 def grouped(image: Tensor, groups: int) -> DenseCRF:
     """The energy of labels that are groups of colours, seen through noise."""
     draw = np.random.default_rng(0)
-    typical, _ = kmeans2(image.reshape(-1, 3).double().numpy(), groups, minit="++", rng=draw)
+    typical, _ = kmeans2(image.reshape(-1, 3).double().numpy(), groups, minit="++", seed=draw)  # rng= is newer than the oldest SciPy
     costs = colour_costs(image, torch.from_numpy(typical).float())
     noise = torch.from_numpy(draw.normal(0, NOISE, costs.shape)).float()
     return image_crf(image, costs + noise, smooth=(3.0, 2.0), bilateral=(40.0, 13.0, 5.0))

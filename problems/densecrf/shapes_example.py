@@ -139,12 +139,23 @@ def train(network: PixelNetwork, known: Pictures, held_back: Pictures, epochs: i
     return found
 
 
-def main(
-    seeds: Annotated[int, typer.Option(help="Networks to train.")] = 5,
-    epochs: Annotated[int, typer.Option(help="Epochs with the layer.")] = 20,
-    skip: Annotated[bool, typer.Option(help="Whether results are means with the network's marginals, but for mean field.")] = True,
-) -> None:
-    """Print the mIoU of the network and of each method, before and after training together."""
+def compare(seeds: int, epochs: int, skip: bool = True) -> dict[str, list[list[float]]]:
+    """Train networks alone, and on with a layer of each method.
+
+    Parameters
+    ----------
+    seeds : int
+        Networks to train.
+    epochs : int
+        Epochs with the layer.
+    skip : bool
+        Whether results are means with the network's marginals, but for mean field.
+
+    Returns
+    -------
+    dict
+        Names of methods to the mIoU of each network on pictures held back: before these epochs, and after each.
+    """
     # The settings above were chosen on pictures of seed 1, which therefore say nothing of them.
     known, held_back = shapes(PICTURES, 0), shapes(HELD_BACK, 2)
     rows: dict[str, list[list[float]]] = {name: [] for name in ("no layer", *METHODS)}
@@ -159,6 +170,16 @@ def main(
                 joint.crf = DenseCRFLayer(LABELS, method=name, smooth=(2.0, 1.0), bilateral=(8.0, 100.0, 1.0), skip=steady)
             untrained = joint.measure(held_back)
             runs.append([untrained, *train(joint, known, held_back, epochs, (0.001, 0.05))])
+    return rows
+
+
+def _command(
+    seeds: Annotated[int, typer.Option(help="Networks to train.")] = 5,
+    epochs: Annotated[int, typer.Option(help="Epochs with the layer.")] = 20,
+    skip: Annotated[bool, typer.Option(help="Whether results are means with the network's marginals, but for mean field.")] = True,
+) -> None:
+    """Print the mIoU of the network and of each method, before and after training together."""
+    rows = compare(seeds, epochs, skip)
     shown = sorted({0, *range(1, epochs + 1, max(1, epochs // 4)), epochs})
     print(f"{'mIoU, per cent':<14}" + "".join(f"{f'epoch {k}' if k else 'untrained':>14}" for k in shown))
     for name, runs in rows.items():
@@ -172,4 +193,4 @@ def _spread(values: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    typer.run(_command)

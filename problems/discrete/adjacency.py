@@ -1,4 +1,7 @@
-"""Neighbour lists on a device, and which nodes may move at the same time: what descents of labellings and sets have in common."""
+"""Neighbour lists on a device, and which nodes may move at the same time: what descents of labellings and sets have in common.
+
+Also graphs as SciPy's routines take them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from blocklp.errors import NonFiniteError, ShapeError
@@ -113,6 +118,23 @@ class Adjacency:
         result = eligible.clone()
         result.view(-1)[flat[position[beaten]]] = False
         return result
+
+
+def sparse_graph(values: ArrayLike, tails: IntArray, heads: IntArray, nodes: int) -> csr_array:
+    """Return arcs as a matrix ``(nodes, nodes)`` for :mod:`scipy.sparse.csgraph`.
+
+    Nodes are numbered in int32: releases of SciPy before 1.17 take no others in some of these routines.
+
+    Parameters
+    ----------
+    values : array_like, shape (arcs,)
+        Lengths or capacities, in any dtype; those of arcs that are named twice are added up, and zeros are no arcs.
+    tails, heads : numpy.ndarray, shape (arcs,), integers
+        Ends of the arcs.
+    nodes : int
+        Number of nodes.
+    """
+    return csr_array((values, (tails.astype(np.int32), heads.astype(np.int32))), shape=(nodes, nodes))
 
 
 def check_points(y: Tensor, n: int, name: str) -> None:

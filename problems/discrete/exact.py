@@ -16,6 +16,7 @@ from blocklp.deadline import Deadline
 from blocklp.kernels import compiled
 from blocklp.search.best_first import SearchEvent, relative_gap
 from blocklp.status import Status
+from blocklp.tables import SHOWN, Table, Tabled, plural
 
 REASONS = {
     Status.OPTIMAL: "The labelling is optimal.",
@@ -172,8 +173,8 @@ class ExactRun:
         return ExactResult(labels, energy, bound, proven, self.nodes, seconds, self.status, self.detail)
 
 
-@dataclass(frozen=True)
-class ExactResult:
+@dataclass(frozen=True, repr=False)
+class ExactResult(Tabled):
     """A solution, and whether it is proved to be the best.
 
     Attributes
@@ -206,6 +207,13 @@ class ExactResult:
     seconds: float
     status: Status
     detail: str = ""
+
+    def _tables(self) -> tuple[str, list[Table]]:
+        title = f"Exact solution in {plural(len(self.labels), 'variable')}, {self.seconds:.3g} s. {self.reason}"
+        numbers = (f"{self.energy:.10g}", f"{self.bound:.10g}", f"{self.gap:.2g}", str(self.nodes))
+        answer = Table(("status", "energy", "bound", "gap", "nodes"), [("proven" if self.proven else str(self.status), *numbers)], 1)
+        rows = [(str(i), str(label)) for i, label in enumerate(self.labels[:SHOWN].tolist())]
+        return title, [answer, Table(("variable", "label"), rows, len(self.labels))]
 
     @property
     def reason(self) -> str:

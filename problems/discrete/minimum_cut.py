@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
+from blocklp.problems.discrete.adjacency import sparse_graph
 from blocklp.problems.qpbo.arrays import IntArray
 
 
@@ -23,7 +23,7 @@ def minimum_cut(nodes: int, tails: IntArray, heads: IntArray, capacities: IntArr
         Whole numbers that fit into int32, as the flow must.
     """
     source = nodes - 2
-    graph = csr_array((capacities.astype(np.int32), (tails, heads)), shape=(nodes, nodes))
+    graph = sparse_graph(capacities.astype(np.int32), tails, heads, nodes)
     flow = maximum_flow(graph, source, nodes - 1)
     # The flow matrix is antisymmetric, so this difference is the residual graph with its backward arcs.
     residual = graph - flow.flow

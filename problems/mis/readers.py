@@ -1,7 +1,7 @@
-"""Reader of DIMACS graph files: ``.clq``, ``.col``, ``.mis`` and ``.mwvc``.
+"""Reader of DIMACS graph files: ``.clq``, ``.wclq``, ``.col``, ``.mis``, ``.mwis`` and ``.mwvc``.
 
-Lines are ``c ...`` (comment), ``p edge n m`` (also ``edges`` or ``col``), ``n i w`` (node weight) and ``e i j``, nodes
-numbered from 1.  What the file asks for goes by its suffix: ``.clq`` the heaviest clique; all others the heaviest
+Lines are ``c ...`` (comment), ``p edge n m`` (also ``edges``, ``col`` or ``clq``), ``n i w`` (node weight) and ``e i j``, nodes
+numbered from 1.  What the file asks for goes by its suffix: ``.clq`` and ``.wclq`` the heaviest clique; all others the heaviest
 independent set (for ``.mwvc`` its complement, the lightest vertex cover).
 """
 
@@ -19,16 +19,11 @@ from blocklp.errors import FormatError, OptionError
 from blocklp.problems.files import MAX_BYTES, format_suffix
 from blocklp.problems.mis.instance import Objective, WeightedGraph
 from blocklp.problems.qpbo.arrays import FloatArray, first_true
-from blocklp.problems.qpbo.readers import NODE, Lines, instance_name
+from blocklp.problems.qpbo.readers import DIMACS, NODE, Lines, instance_name
 
-PROBLEM_NAMES = ("edge", "edges", "col")
+PROBLEM_NAMES = ("edge", "edges", "col", "clq")
 
-SUFFIXES: dict[str, Objective] = {
-    ".clq": "clique",
-    ".col": "independent-set",
-    ".mis": "independent-set",
-    ".mwvc": "independent-set",
-}
+SUFFIXES: dict[str, Objective] = {suffix: "clique" if "clq" in suffix else "independent-set" for suffix in DIMACS}
 """What the suffix of a file asks for."""
 
 

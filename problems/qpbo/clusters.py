@@ -22,14 +22,13 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.language.statement import Statement
 from blocklp.oracles.boolean_quadric import FourClique, FourCycle, Triangle, pentagonal
-from blocklp.problems.discrete.adjacency import Adjacency
+from blocklp.problems.discrete.adjacency import Adjacency, sparse_graph
 from blocklp.problems.discrete.exact import affordable_loops
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.results.solution import Solution
@@ -310,7 +309,7 @@ def _by_scipy(pairs: Pairs, same: Tensor, starts: Tensor, deadline: Deadline) ->
     i, j = pairs.ends.cpu().numpy().T
     length = np.concatenate([s, s, 1 - s, 1 - s]) + TIE
     row, column = np.concatenate([i, i + n, i, i + n]), np.concatenate([j, j + n, j + n, j])
-    graph = csr_array((length, (row, column)), shape=(2 * n, 2 * n))
+    graph = sparse_graph(length, row, column, 2 * n)
     distances, paths = np.full(len(starts), np.inf), np.full((len(starts), LONGEST), -1, dtype=np.int32)
     size = CHUNK if math.isinf(deadline.left()) else min(CHUNK, max(1, PIECE // 10 // (n + len(s))))
     for begin in range(0, len(starts), size):

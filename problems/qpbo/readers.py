@@ -38,10 +38,13 @@ LARGEST = 1e150
 SUFFIXES: dict[str, Format] = {".sparse": "sparse", ".mc": "maxcut", ".maxcut": "maxcut", ".rud": "maxcut", ".rudy": "maxcut"}
 """Suffixes that tell the format of a QUBO or max-cut file."""
 
+DIMACS = (".clq", ".wclq", ".col", ".mis", ".mwis", ".mwvc")
+"""Suffixes of DIMACS graphs."""
+
 _GRAPH = "a DIMACS graph; read it with blocklp.problems.mis.read_graph, or blocklp mis"
 _FIELD = "a Markov random field; read it with blocklp.problems.mrf.read_mrf, or blocklp mrf"
 ELSEWHERE = {
-    **dict.fromkeys((".clq", ".col", ".mis", ".mwvc"), _GRAPH),
+    **dict.fromkeys(DIMACS, _GRAPH),
     **dict.fromkeys((".uai", ".lg", ".wcsp", ".qpbo"), _FIELD),
 }
 """Suffixes of the formats that other readers know."""

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 from torch import Tensor
 
 import blocklp as bl
+from blocklp.problems.discrete.adjacency import sparse_graph
 from blocklp.problems.discrete.tightening import Labelled, Problem, tightened
 from blocklp.problems.qpbo.clusters import Pairs, violated_cycles
 from blocklp.problems.qpbo.heuristics import Labellings, round_fractional, tabu_search
@@ -105,9 +105,9 @@ def _along_tree(qubo: Qubo, solution: bl.Solution) -> Tensor:
     s = torch.cat([pairs.cut(x), x[:n].clamp(0, 1)]).double().cpu().numpy()
     row, column = torch.cat([pairs.ends.T.cpu(), torch.stack([torch.arange(n), torch.full((n,), n)])], 1).numpy()
     # Zeros would be no entries.
-    tree = minimum_spanning_tree(csr_array((1 + np.minimum(s, 1 - s), (row, column)), shape=(n + 1, n + 1)))
+    tree = minimum_spanning_tree(sparse_graph(1 + np.minimum(s, 1 - s), row, column, n + 1))
     order, before = breadth_first_order(tree, n, directed=False)
-    across = csr_array((1 + (s > 0.5), (row, column)), shape=(n + 1, n + 1))
+    across = sparse_graph(1 + (s > 0.5), row, column, n + 1)
     across = across + across.T
     labels = np.zeros(n + 1, dtype=np.int8)
     sides = across[order[1:], before[order[1:]]] - 1

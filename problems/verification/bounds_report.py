@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -14,11 +16,14 @@ from torch import Tensor
 
 from blocklp import __version__
 from blocklp.problems.printing import json_number, print_table
+from blocklp.problems.verification.exact import exact_bounds
 from blocklp.problems.verification.tightener import LayerBounds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from blocklp.problems.verification.bounds import NetworkBounds
 
 FEW = 100
 """Neurons up to which each is drawn as a line of its own."""
@@ -75,6 +80,45 @@ def show_layers(layers: Sequence[LayerBounds], console: Console, title: str, gap
     table.add_section()
     table.add_row("all ReLUs", *map(str, sums), "", *([""] if gap else []), f"{sum(layer.seconds for layer in layers):.2f}")
     print_table(table, console)
+
+
+def output_optima(found: NetworkBounds, solver: str) -> dict[str, Any]:
+    """Solve the LPs of the outputs, over neurons within their bounds, by another solver; return an object of strict JSON.
+
+    Parameters
+    ----------
+    found : NetworkBounds
+        Bounds over one box.
+    solver : str
+        One of :func:`blocklp.reference`.
+
+    Returns
+    -------
+    dict
+        ``solver``; ``lower`` and ``upper``, the optima of the LPs; ``difference``, by how much a bound is off at most, relative to
+        the larger of 1 and its optimum; ``seconds``.
+
+    Raises
+    ------
+    ModelError
+        If the network has smooth activations.
+    OptionError, MissingDependencyError, BlocklpError
+        As :func:`blocklp.reference` raises them.
+    """
+    began, relaxation, output = time.perf_counter(), found.relaxation, found.output
+    network, node = relaxation.network, len(relaxation.network.ops) - 1
+    bounds = {at: (low[0], high[0]) for at, (low, high) in relaxation.bounds.items()}
+    box = relaxation.lower[0], relaxation.upper[0]
+    least, most = exact_bounds(network, *box, bounds, node, range(output.lower.numel()), solver=solver)
+    off = [(optimum - bound.flatten().cpu().numpy()) for optimum, bound in ((least, output.lower), (-most, -output.upper))]
+    sizes = np.maximum(1.0, np.abs(np.concatenate([least, most])))
+    return {
+        "solver": solver,
+        "lower": [json_number(value) for value in least],
+        "upper": [json_number(value) for value in most],
+        "difference": json_number((np.concatenate(off) / sizes).max()),
+        "seconds": time.perf_counter() - began,
+    }
 
 
 def layers_entry(layers: Sequence[LayerBounds]) -> list[dict[str, Any]]:

@@ -38,7 +38,15 @@ class CurveSlopes:
 
     @classmethod
     def of(cls, curve: Curve, lower: Tensor, upper: Tensor) -> CurveSlopes:
-        """Find the slopes over intervals."""
+        """Find the slopes over intervals.
+
+        Parameters
+        ----------
+        curve : Curve
+            The function.
+        lower, upper : Tensor
+            ``(batch, *shape)``: ends of the intervals.
+        """
         return cls(curve, lower, upper, *(slope_range(curve, side, lower, upper) for side in (False, True)))
 
     def lines(self, share: Tensor, above: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -21,14 +21,10 @@ def leaky(lowering: Lowering, value: Value, slope: Tensor | float, name: str) ->
 
     Parameters
     ----------
-    lowering : Lowering
-        The network so far.
-    value : Value
-        x.
+    lowering, value, name
+        As in :func:`absolute`.
     slope : Tensor or float
         Any sign; broadcasts.
-    name : str
-        Of the operations.
     """
     slope = torch.as_tensor(slope, dtype=torch.float64)
     above = lowering.scale(lowering.relu(value, name), 1 - slope, 0.0, name)
@@ -56,14 +52,10 @@ def clip(lowering: Lowering, value: Value, low: Tensor | float | None, high: Ten
 
     Parameters
     ----------
-    lowering : Lowering
-        The network so far.
-    value : Value
-        x.
+    lowering, value, name
+        As in :func:`absolute`.
     low, high : Tensor, float or None
         Finite, or None for no bound; they broadcast.
-    name : str
-        Of the operations.
     """
     if low is not None:
         value = maximum(lowering, value, torch.as_tensor(low, dtype=torch.float64), name)
@@ -164,11 +156,7 @@ def negative(lowering: Lowering, value: Value, name: str) -> Value:
 
     Parameters
     ----------
-    lowering : Lowering
-        The network so far.
-    value : Value
-        x.
-    name : str
-        Of the operations.
+    lowering, value, name
+        As in :func:`absolute`.
     """
     return lowering.scale(value, -1.0, 0.0, name)

@@ -7,17 +7,21 @@ pre-activation is shared by the block that makes it and the one that uses it.  S
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+import numpy as np
 import torch
+from scipy.sparse import csr_array, eye_array
 from torch import Tensor
 
 import blocklp as bl
 from blocklp.oracles.relu import Kind, ReluAffine, ReluHull
 from blocklp.oracles.smooth import hull
 from blocklp.problems.verification.network import Network
+from blocklp.problems.verification.operation_matrices import sparse_matrix
 from blocklp.problems.verification.operations import Add, Affine, Input, Relu, SmoothActivation, activated
 from blocklp.problems.verification.relaxation import Pair, Relaxation
 from blocklp.results.state import State
@@ -88,6 +92,23 @@ class Segment:
             for before, part in zip(op.inputs, parts, strict=True):
                 pending[before] = pending[before] + part if before in pending else part
         return [pending[s].flatten(1) for s in self.sources]
+
+    def matrix(self) -> csr_array:
+        """The linear maps of the sources, beside each other."""
+        ops = self.network.ops
+        sizes = [math.prod(ops[s].shape) for s in self.sources]
+        whole = eye_array(sum(sizes), format="csr")
+        ends = np.cumsum([0, *sizes]).tolist()
+        found = {s: csr_array(whole[begin:end]) for s, begin, end in zip(self.sources, ends[:-1], ends[1:], strict=True)}
+        for at in self.path:
+            op = ops[at]
+            first = found[op.inputs[0]]
+            if isinstance(op, Add):
+                found[at] = first + found[op.inputs[1]]
+            else:
+                assert isinstance(op, Affine)
+                found[at] = sparse_matrix(op) @ first
+        return found[self.node]
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         """Other precision."""

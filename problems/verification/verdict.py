@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from blocklp.problems.verification.proving import Proof
-from blocklp.search.best_first import SearchEvent
+from blocklp.tables import SHOWN, Table, Tabled
+
+if TYPE_CHECKING:
+    from blocklp.problems.verification.proving import Proof
+    from blocklp.search.best_first import SearchEvent
 
 CLAIMS = {
     "unsat": "No counterexample exists: a statement on the real-valued function of the network's weights as the file gives them, "
@@ -40,8 +43,8 @@ class VerificationEvent:
     search: SearchEvent | None = None
 
 
-@dataclass(frozen=True)
-class Verdict:
+@dataclass(frozen=True, repr=False)
+class Verdict(Tabled):
     """The answer to a property.
 
     Attributes
@@ -76,6 +79,16 @@ class Verdict:
     reason: str
     float32: bool = False
     proof: Proof | None = None
+
+    def _tables(self) -> tuple[str, list[Table]]:
+        title = f"Verdict: {self.status}. {self.reason}"
+        numbers = (self.status, f"{self.bound:.9g}", str(self.nodes), f"{self.seconds:.3g}")
+        tables = [Table(("status", "bound", "nodes", "seconds"), [numbers], 1)]
+        if self.x is not None and self.y is not None:
+            for name, values in (("input", self.x), ("output", self.y)):
+                rows = [(str(i), f"{value:.9g}") for i, value in enumerate(values.reshape(-1)[:SHOWN].tolist())]
+                tables.append(Table((name, "counterexample"), rows, values.size))
+        return title, tables
 
     @property
     def claim(self) -> str:

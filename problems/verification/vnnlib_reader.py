@@ -53,7 +53,7 @@ from blocklp.problems.verification.vnnlib_formula import (
     scaled,
     tighten,
 )
-from blocklp.problems.verification.vnnlib_syntax import Group, VnnlibText
+from blocklp.problems.verification.vnnlib_syntax import Parenthesis, VnnlibText
 
 GROWTH = 64
 """Bytes of memory that a byte of text becomes while it is parsed, at most."""
@@ -201,7 +201,7 @@ class _VnnlibReader(VnnlibText):
             match group.head:
                 case "assert":
                     match group.items:
-                        case [_, Group() as formula]:
+                        case [_, Parenthesis() as formula]:
                             self.asserted.append(self.formula(formula))
                         case _:
                             raise self.error(group, "an assertion holds one comparison, 'and' or 'or' in parentheses")
@@ -214,7 +214,7 @@ class _VnnlibReader(VnnlibText):
                 case head:
                     raise self.error(group, f"unknown or misplaced command {head!r} of version {self.version}")
 
-    def declare_const(self, group: Group) -> None:
+    def declare_const(self, group: Parenthesis) -> None:
         """Read ``(declare-const X_0 Real)``."""
         match group.items:
             case [_, str(name), "Real"] if matched := FLAT.fullmatch(name):
@@ -225,7 +225,7 @@ class _VnnlibReader(VnnlibText):
             case _:
                 raise self.error(group, "unsupported: this declaration; write '(declare-const X_0 Real)', with X_ or Y_")
 
-    def declare_network(self, group: Group) -> None:
+    def declare_network(self, group: Parenthesis) -> None:
         """Read ``(declare-network N (declare-input X float32 [1,5]) (declare-output Y float32 [1,2]))``."""
         if self.tensors:
             raise self.error(group, "unsupported: several networks; state the property of one")
@@ -235,7 +235,7 @@ class _VnnlibReader(VnnlibText):
             case _:
                 raise self.error(group, "a network has a name and declarations of an input and an output")
         for declaration in declarations:
-            if not isinstance(declaration, Group):
+            if not isinstance(declaration, Parenthesis):
                 raise self.error(group, f"unknown symbol {declaration!r} in the declaration of a network")
             if declaration.head not in ("declare-input", "declare-output"):
                 raise self.error(declaration, f"unsupported: {declaration.head}; declare one input and one output")
@@ -247,7 +247,7 @@ class _VnnlibReader(VnnlibText):
         if self.tensors[0].element_type != self.tensors[1].element_type:
             raise self.error(group, "unsupported: input and output of different element types")
 
-    def tensor(self, group: Group) -> _Tensor:
+    def tensor(self, group: Parenthesis) -> _Tensor:
         """Read ``(declare-input X float32 [1,5])``."""
         match group.items:
             case [_, str(name), str(typed)] if re.fullmatch(r"[A-Za-z]\w*", name) and (matched := INDEXED.fullmatch(typed)):
@@ -262,7 +262,7 @@ class _VnnlibReader(VnnlibText):
             raise self.error(group, f"a tensor of shape {list(shape)} is empty or too large; correct it, or raise max_bytes")
         return _Tensor(name, element_type, shape, group.head == "declare-input")
 
-    def key(self, name: str, group: Group) -> int:
+    def key(self, name: str, group: Parenthesis) -> int:
         """Return the key of an element that is not in ``keys`` yet: of a tensor, or none at all."""
         matched = INDEXED.fullmatch(name)
         stem = matched[1] if matched else name
@@ -276,7 +276,7 @@ class _VnnlibReader(VnnlibText):
         self.keys[name] = flat if tensor.is_input else ~flat
         return self.keys[name]
 
-    def number(self, text: str, group: Group) -> Fraction:
+    def number(self, text: str, group: Parenthesis) -> Fraction:
         """Return the exact value of a decimal."""
         if NUMBER.fullmatch(text) is None:
             raise self.error(group, f"{text!r} is not a number; correct it")
@@ -292,7 +292,7 @@ class _VnnlibReader(VnnlibText):
             self.numbers[text] = nearest_float32(self.numbers[text])
         return self.numbers[text]
 
-    def linear(self, item: str | Group, group: Group) -> Linear:
+    def linear(self, item: str | Parenthesis, group: Parenthesis) -> Linear:
         """Return an arithmetic term as coefficients by key and a constant."""
         if isinstance(item, str):
             if (key := self.keys.get(item)) is not None:
@@ -323,7 +323,7 @@ class _VnnlibReader(VnnlibText):
                 total = added(total, other if item.head == "+" else scaled(other, -ONE))
         return total
 
-    def formula(self, group: Group) -> Formula:
+    def formula(self, group: Parenthesis) -> Formula:
         """Return a formula without its constants."""
         self.look()
         if group.head in ("and", "or"):
@@ -331,7 +331,7 @@ class _VnnlibReader(VnnlibText):
                 raise self.error(group, f"an empty {group.head!r}; give it a part")
             parts: list[Formula] = []
             for item in group.items[1:]:
-                if not isinstance(item, Group):
+                if not isinstance(item, Parenthesis):
                     raise self.error(group, f"unknown symbol {item!r} under {group.head!r}; give comparisons in parentheses")
                 parts.append(self.formula(item))
             return join(group.head == "and", parts)
@@ -347,7 +347,7 @@ class _VnnlibReader(VnnlibText):
         equal = group.head != "!="
         return join(equal, [self.at_most(left, right, not equal, group), self.at_most(right, left, not equal, group)])
 
-    def at_most(self, left: Linear, right: Linear, strict: bool, group: Group) -> Formula:
+    def at_most(self, left: Linear, right: Linear, strict: bool, group: Parenthesis) -> Formula:
         """Return ``left <= right``."""
         terms, constant = added(left, scaled(right, -ONE))
         if not terms:

@@ -23,19 +23,19 @@ TOKEN = re.compile(r';[^\n]*|("[^"\n]*"|[()]|[A-Za-z]\w*\s*\[[^\[\]();]*\]|[^\s(
 
 
 @dataclass(slots=True)
-class Group:
+class Parenthesis:
     """A parenthesis.
 
     Attributes
     ----------
     token : int
         The number of its opening token in the file.
-    items : list of str or Group
+    items : list of str or Parenthesis
         The words and parentheses that it holds.
     """
 
     token: int
-    items: list[str | Group]
+    items: list[str | Parenthesis]
 
     @property
     def head(self) -> str:
@@ -61,7 +61,7 @@ class VnnlibText:
     text: str
     deadline: Deadline
 
-    def error(self, group: Group, problem: str) -> FormatError:
+    def error(self, group: Parenthesis, problem: str) -> FormatError:
         """Build the error that names this file, the line of a parenthesis and its text."""
         start = next(match.start() for number, match in enumerate(TOKEN.finditer(self.text)) if number == group.token)
         line = self.text[self.text.rfind("\n", 0, start) + 1 :].split("\n", 1)[0].strip()
@@ -72,16 +72,16 @@ class VnnlibText:
         """Raise a TimeLimitError if time is up."""
         self.deadline.check(f"reading {self.path}")
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[Parenthesis]:
         """Return the outermost parentheses."""
-        outermost = inner = Group(-1, [])
-        stack: list[Group] = []
+        outermost = inner = Parenthesis(-1, [])
+        stack: list[Parenthesis] = []
         for number, match in enumerate(TOKEN.finditer(self.text)):
             token = match[1]
             if number % PIECE == 0:
                 self.look()
             if token == "(":
-                group = Group(number, [])
+                group = Parenthesis(number, [])
                 inner.items.append(group)
                 stack.append(inner)
                 inner = group
@@ -89,20 +89,20 @@ class VnnlibText:
                     raise self.error(group, f"more than {DEEPEST_NESTING} nested parentheses; flatten the formula")
             elif token == ")":
                 if not stack:
-                    raise self.error(Group(number, []), "unbalanced ')'; remove it or open it")
+                    raise self.error(Parenthesis(number, []), "unbalanced ')'; remove it or open it")
                 inner = stack.pop()
             elif token:
                 if not stack:
-                    raise self.error(Group(number, []), f"{token!r} stands outside of parentheses; commands are '(...)'")
+                    raise self.error(Parenthesis(number, []), f"{token!r} stands outside of parentheses; commands are '(...)'")
                 inner.items.append(token)
         if stack:
             # The last outermost one swallowed all that follows, and so it is the one to look at.
             last = outermost.items[-1]
-            assert isinstance(last, Group)
+            assert isinstance(last, Parenthesis)
             raise self.error(last, "unbalanced '(': the file ends before it is closed; it is cut off or lacks a ')'")
-        return [group for group in outermost.items if isinstance(group, Group)]
+        return [group for group in outermost.items if isinstance(group, Parenthesis)]
 
-    def integers(self, text: str, group: Group) -> tuple[int, ...]:
+    def integers(self, text: str, group: Parenthesis) -> tuple[int, ...]:
         """Read a shape or indices, without their brackets."""
         parts = [part.strip() for part in text.split(",")] if text.strip() else []
         if not all(re.fullmatch(r"\d{1,9}", part, re.ASCII) for part in parts):

@@ -14,8 +14,9 @@ import blocklp as bl
 from blocklp.blocks.contract import BlockType
 from blocklp.errors import ModelError, ShapeError
 from blocklp.oracles.relu import ReluAffine, ReluHull
-from blocklp.problems.verification import Builder
-from blocklp.problems.verification.planet import Segment
+from blocklp.problems.verification import Builder, network_bounds
+from blocklp.problems.verification.exact import planet_lp
+from blocklp.problems.verification.planet import Planet, Segment
 from blocklp.testing.conformance import BlockTypeConformance
 
 
@@ -103,6 +104,45 @@ def test_layers_solve_in_a_model() -> None:
     m.minimize(z.sum())
     cost = torch.tensor([[[0.0] * 7 + [1.0, 1.0]]], dtype=torch.float64)
     assert m.solve().bound.item() == pytest.approx(block.min_oracle(cost)[1].item(), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_rows_of_a_layer_are_the_block(seed: int) -> None:
+    """Minima of linear costs over the rows with activations beside are those of the oracle; so is the written LP's."""
+    block, _, _, lower, upper = layer(seed)
+    cost = torch.randn(1, 1, 9, generator=torch.Generator().manual_seed(seed + 200)).double()
+    m = bl.Model()
+    v = m.variable("v", 7, lower=torch.tensor(lower), upper=torch.tensor(upper))
+    z = m.variable("z", 2, lower=-100, upper=100)
+    m.add(block, scope=[v.reshape(1, -1), z.reshape(1, -1)])
+    m.minimize((cost[0, 0, :7] * v).sum() + (cost[0, 0, 7:] * z).sum())
+    found = bl.reference(m)
+    point, value = block.min_oracle(cost)
+    assert found.objective.item() == pytest.approx(value.item(), rel=1e-9, abs=1e-9)
+    assert found.x["v"].shape == (1, 7) and found.x["z"].shape == (1, 2)
+    unstable = int(((torch.tensor(lower) < 0) & (torch.tensor(upper) > 0))[3:].sum())
+    assert m.linear_program().A.shape == (9 + 2 * unstable, 9 + unstable)
+
+
+def test_bounds_of_planet_are_those_of_the_lp() -> None:
+    """A network with a skip, a shared activation and a convolution: the model's LP and one written by other code."""
+    g = torch.Generator().manual_seed(5)
+    b = Builder((1, 3, 3))
+    first = b.relu(b.conv(0, torch.randn(2, 1, 2, 2, generator=g), padding=(1, 1, 1, 1)))
+    second = b.relu(b.linear(first, torch.randn(5, 32, generator=g)))
+    node = b.add(b.linear(second, torch.randn(2, 5, generator=g)), b.linear(first, torch.randn(2, 32, generator=g)))
+    network = b.build().to(torch.float64, torch.device("cpu"))
+    low, high = -0.3 * torch.ones(1, 3, 3), 0.5 * torch.ones(1, 3, 3)
+    found = network_bounds(network, low, high, method="crown")
+    cost = torch.tensor([[1.0, 0.0], [0.5, -2.0]]).double()
+    wide = torch.full((2, 2), 1e4).double()
+    slopes = {r: torch.zeros(2, *network.ops[r].shape).double() for r in network.relus}
+    planet = Planet.build(found.relaxation, node, cost, (-wide, wide), slopes)
+    bounds = {at: (lo[0], hi[0]) for at, (lo, hi) in found.relaxation.bounds.items()}
+    lp = planet_lp(network, low, high, bounds, node)
+    truth = [lp.minimise(c).value for c in cost]
+    assert bl.reference(planet.model).objective.tolist() == pytest.approx(truth, rel=1e-8)
+    assert bool((planet.model.solve(passes=200).bound <= torch.tensor(truth) + 1e-9).all())
 
 
 def test_wrong_data_is_refused() -> None:

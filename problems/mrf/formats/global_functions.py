@@ -15,6 +15,7 @@
 ``wsum``, ``wvarsum``                  ``hard|lin|quad c comparator side``; without a side, which is the last variable
 ``woverlap``                           ``hard|lin|quad c comparator side``: pairs of equal values that are not 0
 ``knapsack``, ``-p``, ``-v``           ``least`` and weights: of label 1; ``(v weight)*`` for each variable; ``(x v weight)*``
+``knapsackc``                          that of ``knapsackp``, and ``((x v)*)*``: lists of labels of which at most one is taken
 ``clique``                             ``most`` and ``(v)*`` for each variable
 ``wdiverse``, ``wh-``, ``wtdiverse``   ``distance`` and a value for each variable
 ``max``, ``smaxdp``                    ``c (x v c)*``: the largest cost of all labels taken
@@ -334,19 +335,26 @@ def overlap(p: Parameters) -> list[Piece]:
 
 
 def knapsack(p: Parameters) -> list[Piece]:
-    """Return a linear constraint: weights of the labels taken add up to at least a number."""
+    """Return a linear constraint: weights of the labels taken add up to at least a number; and conflicts of labels."""
     least = p.integer("the capacity")
     weights = [np.zeros(size, dtype=np.int64) for size in p.sizes]
     if p.name == "knapsackv":
         entries = [(p.variable(), p.value(), p.integer("a weight")) for _ in range(p.number("weights"))]
-    elif p.name == "knapsackp":
+    elif p.name in ("knapsackp", "knapsackc"):
         entries = [(k, p.value(), p.integer("a weight")) for k in range(len(p.scope)) for _ in range(p.number("weights"))]
     else:
         entries = [(k, 1, p.integer("a weight")) for k in range(len(p.scope))]
     for k, value, weight in entries:
         if value < weights[k].size:
             weights[k][value] += weight
-    return [p.counted(weights, lambda total: 0.0 if total >= least else math.inf)]
+    pieces: list[Piece] = [p.counted(weights, lambda total: 0.0 if total >= least else math.inf)]
+    for _ in range(p.number("at-most-one constraints") if p.name == "knapsackc" else 0):
+        taken = [np.zeros(size, dtype=np.int64) for size in p.sizes]
+        for k, value in [(p.variable(), p.value()) for _ in range(p.number("labels"))]:
+            if value < taken[k].size:
+                taken[k][value] = 1
+        pieces.append(p.counted(taken, lambda n: 0.0 if n <= 1 else math.inf))
+    return pieces
 
 
 def clique(p: Parameters) -> list[Piece]:
@@ -384,7 +392,7 @@ FUNCTIONS: dict[str, Callable[[Parameters], list[Piece]]] = {
     **dict.fromkeys(("samong", "samongdp", "wamong", "wvaramong"), among),
     **dict.fromkeys(("wsum", "wvarsum"), weighted_sum),
     **dict.fromkeys(("wdiverse", "whdiverse", "wtdiverse"), diverse),
-    **dict.fromkeys(("knapsack", "knapsackp", "knapsackv"), knapsack),
+    **dict.fromkeys(("knapsack", "knapsackc", "knapsackp", "knapsackv"), knapsack),
     **dict.fromkeys(("max", "smaxdp"), maximum),
     "clique": clique,
     "woverlap": overlap,

@@ -3,8 +3,9 @@
 ``wregular``
     ``states (state c)* (state c)* (state value state c)*``: the least cost of a path from a start to an end.
 ``sregular``, ``sregulardp``
-    ``var c states (state)* (state)* (state value state)*``: c for each variable to change until the automaton
-    accepts.
+    ``var|edit c states (state)* (state)* (state value state)*``: c for each variable to change until the
+    automaton accepts, or with ``edit`` for each value to change, to drop and to insert (toulbar2 1.4 does
+    without insertions behind the last variable, and may find more).
 ``sgrammar``, ``sgrammardp``
     ``var|weight c symbols values start`` and rules: ``0 A v``, ``1 A B C``, and with a cost at the end ``2 A
     v c``, ``3 A B C c``.  With ``var`` c for each variable to change until the grammar derives the word,
@@ -25,7 +26,9 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from scipy.sparse.csgraph import shortest_path
 
+from blocklp.problems.discrete.adjacency import sparse_graph
 from blocklp.problems.mrf.formats.cost_network import Cost
 from blocklp.problems.mrf.formats.counting import Automaton, Piece, Tabulated
 from blocklp.problems.mrf.formats.global_functions import Parameters
@@ -38,9 +41,9 @@ MOST_STATES = 10**4
 
 def regular(p: Parameters) -> list[Piece]:
     """Return the least cost of a path of an automaton, weighted or with costs of changes."""
-    weighted = p.name == "wregular"
+    weighted, edit = p.name == "wregular", False
     if not weighted:
-        p.choice("the metric (edit distances are not read)", "var")
+        edit = p.choice("the metric", *(("var",) if p.name == "sregulardp" else ("var", "edit"))) == "edit"
     change = 0.0 if weighted else p.cost()
     states = p.integer("the number of states", 1, MOST_STATES)
 
@@ -68,7 +71,24 @@ def regular(p: Parameters) -> list[Piece]:
             if value < size:
                 step[before, value, after] = min(step[before, value, after], price)
         steps.append(step)
-    return [Automaton(p.here, p.scope, edges[0], edges[1], steps)]
+    starts, ends = edges
+    if edit:
+        inserting = _inserting(transitions, states, change)
+        same = np.arange(states)
+        for step in steps:
+            step[same, :, same] = np.minimum(step[same, :, same], change)
+        steps = [np.stack([(row[:, None, None] + step).min(axis=0) for row in inserting]) for step in steps]
+        ends = (inserting + ends).min(axis=1)
+    return [Automaton(p.here, p.scope, starts, ends, steps)]
+
+
+def _inserting(transitions: list[tuple[int, int, int, Cost]], states: int, change: Cost) -> FloatArray:
+    """Costs of the values that are inserted on the way from each state to each, ``(states, states)``."""
+    before, after = np.array([(t[0], t[2]) for t in transitions], dtype=np.int64).reshape(-1, 2).T
+    values = shortest_path(sparse_graph(np.ones(len(before)), before, after, states), unweighted=True)
+    there = np.isfinite(values) & (values > 0)
+    values[there] *= change
+    return np.asarray(values)
 
 
 def grammar(p: Parameters) -> list[Piece]:

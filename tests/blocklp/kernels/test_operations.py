@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 import blocklp as bl
+from bench.families import ring
 from blocklp.engine.loop import run  # imports the definitions of the engine
 from blocklp.errors import OptionError
 from blocklp.kernels import backend as backends
@@ -28,47 +29,22 @@ from blocklp.methods.active_set import VertexCache
 from blocklp.methods.base import MethodState
 from blocklp.methods.consensus import residuals
 from blocklp.methods.proximal_weight import ResidualBalancing
-from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
+from blocklp.oracles import AtMostOne, Simplex
 
-from ...block_types import Oracle, Table
+from ...block_types import Oracle, Table, choices, sharing
 
 REPOSITORY = Path(__file__).parents[3]
 assert run is not None
 
 
-def edges(draw: np.random.Generator) -> bl.Model:
-    """Blocks of one type share variables: loops take whole instances, checks included."""
-    ends = np.array([(i, (i + step) % 30) for i in range(30) for step in (1, 4)])
-    m = bl.Model(2)
-    y, z = m.variable("y", 30, lower=0, upper=1, grid=0.5), m.variable("z", len(ends), lower=0, upper=1)
-    m.add(Edge(), [y[ends[:, 0]], y[ends[:, 1]], z])
-    m.minimize((draw.normal(size=(2, 30)) * y).sum() + (draw.normal(size=(2, len(ends))) * z).sum())
-    return m
-
-
 def shared(*kinds: bl.BlockType) -> Callable[[np.random.Generator], bl.Model]:
-    """Blocks of three variables in rows, and of another type in columns, which share all variables."""
-
-    def stated(draw: np.random.Generator) -> bl.Model:
-        m = bl.Model(2)
-        x = m.variable("x", (6, 3), lower=0, upper=1)
-        for kind, scope in zip(kinds, (x, x.T.reshape(6, 3)), strict=True):
-            m.add(kind, scope)
-        m.minimize((draw.normal(size=(2, 6, 3)) * x).sum())
-        return m
-
-    return stated
+    """What states a model of blocks in rows and columns."""
+    return lambda draw: sharing(draw, *kinds)
 
 
 def rows(draw: np.random.Generator) -> bl.Model:
-    """Choices, a knapsack, and rows beside the blocks."""
-    m = bl.Model(20)
-    x = m.variable("x", (6, 3), lower=0, upper=1)
-    m.add(Simplex(3), x)
-    m.add(Knapsack(draw.integers(1, 9, (3, 6)), 14.0), x.T)
-    m.add(draw.uniform(0, 1, (4, 18)) @ x.reshape(-1) <= 4.5)
-    m.minimize((draw.normal(size=(20, 6, 3)) * x).sum())
-    return m
+    """A batch that is worth loops."""
+    return choices(draw, 20)
 
 
 class Creeping(ResidualBalancing):
@@ -90,7 +66,7 @@ FIRST = {"admm_first_means", "admm_first_iterates"}
 # What is asked of the engine, and the operations that this must reach in compiled loops.
 CASES: dict[str, tuple[Callable[[np.random.Generator], bl.Model], str | bl.methods.Method, set[str]]] = {
     "edges": (
-        edges,
+        ring,
         "admm",
         {
             "admm_first_means",
@@ -103,7 +79,7 @@ CASES: dict[str, tuple[Callable[[np.random.Generator], bl.Model], str | bl.metho
             "status_record",
         },
     ),
-    "another rule": (edges, AnotherRule(), {"admm_passes", "admm_restart"}),
+    "another rule": (ring, AnotherRule(), {"admm_passes", "admm_restart"}),
     "groups": (shared(AtMostOne(3), Simplex(3)), "admm", {"admm_block_points"}),
     "tables": (shared(Table(), Table()), "admm", {"steps_to_points"}),
     "oracles": (shared(Oracle(), Oracle()), "admm", {"steps_to_points"}),

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +25,7 @@ from blocklp.oracles import AtMostOne, Edge, Knapsack, Simplex
 
 from ... import simulated_device
 from ...block_types import Oracle
-from ...triton_interpreter import patch_once, traffic
+from ...triton_interpreter import compiled_without, patch_once, traffic
 from .test_operations import by_definition, compared, copied, forgotten
 from .test_prox_block import Ball
 
@@ -395,12 +391,7 @@ def test_a_solve_on_a_device(device: torch.device) -> None:
 
 def test_kernels_compile_for_a_gpu() -> None:
     """Without the interpreter, which leaves out types: no spills, no fused additions, one lane a thread."""
-    root = Path(__file__).parents[3]
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    code = "from bench.compile_triton import *; print(*admm(edges(), torch.float64, (True,)), sep='\\n')"
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    lines = compiled_without("admm(edges(), torch.float64, (True,))")
     assert any("name='leap'" in line for line in lines) and any("name='block_pass'" in line for line in lines)
     for line in lines:
         assert "spilled=0" in line and "fused=0, cached=0, singles=0, lanes={1}" in line, line

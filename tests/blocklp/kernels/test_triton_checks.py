@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +22,7 @@ from blocklp.kernels.plan import Plan
 from blocklp.oracles import Edge
 
 from ... import simulated_device
-from ...triton_interpreter import patch_once
+from ...triton_interpreter import compiled_without, patch_once
 
 pytest.importorskip("triton", reason="triton is not installed")
 
@@ -226,12 +222,7 @@ def test_selected_instances_have_tables_of_their_own() -> None:
 
 def test_kernels_compile_for_a_gpu() -> None:
     """No spills beyond what a division saves, no fused additions, and no loads that may miss what other threads have written."""
-    root = Path(__file__).parents[3]
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    code = "from bench.compile_triton import *; print(*checks(edges(), torch.float32), sep='\\n')"
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    lines = compiled_without("checks(edges(), torch.float32)")
     assert len(lines) == 10 and {re.findall(r"name='(\w+)'", line)[0] for line in lines} == KERNELS
     for line in lines:
         spilled = int(re.findall(r"spilled=(\d+)", line)[0])

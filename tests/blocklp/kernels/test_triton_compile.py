@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+
+from ...triton_interpreter import compiled_without
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -19,13 +16,7 @@ ORDERED = "splat_levels pile_levels slice_levels sweep_parts"
 
 def compiled(case: str, names: str) -> list[str]:
     """What :mod:`bench.compile_triton` prints of a case in double precision; all these kernels are among it."""
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    environment["BLOCKLP_BACKEND"] = "torch"  # what makes the arguments need not be compiled, too
-    code = f"import torch; from bench.compile_triton import *; print(*{case}(torch.float64), sep='\\n')"
-    root = Path(__file__).parents[3]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    lines = compiled_without(f"{case}(torch.float64)")
     for name in names.split():
         assert any(f"name='{name}'" in line for line in lines), name
     return lines

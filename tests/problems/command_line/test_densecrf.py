@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,22 @@ def test_pictures_are_written(files: dict[str, Path], tmp_path: Path) -> None:
     run("densecrf", files["image"], "--unary", files["u"], "--set", "outer=2", "--overlay", overlay, "--plot", trace)
     assert np.asarray(Image.open(overlay)).std() > 10
     assert trace.read_bytes().startswith(b"%PDF")
+
+
+def test_the_lp_of_a_small_picture_by_another_solver(files: dict[str, Path], tmp_path: Path) -> None:
+    """With two labels it is the least energy of all labellings."""
+    draw = np.random.default_rng(1)
+    Image.fromarray(draw.integers(0, 255, (3, 3, 3)).astype(np.uint8)).save(tmp_path / "small.png")
+    np.save(tmp_path / "small.npy", draw.normal(0, 3, (3, 3, 2)))
+    given = (tmp_path / "small.png", "--unary", tmp_path / "small.npy", "--smooth", 2, 0.5, "--bilateral", 3, 100, 1)
+    entry = json.loads(run("densecrf", *given, "--reference", "highs", "--json").stdout)
+    crf = image_crf(readers.read_image(given[0]), readers.read_unary(given[2], (3, 3)), smooth=(2, 0.5), bilateral=(3, 100, 1))
+    best = min(crf.energy(torch.tensor(x)).item() for x in itertools.product(range(2), repeat=9))
+    assert entry["reference"]["solver"] == "highs" and entry["reference"]["status"] == "optimal"
+    assert entry["reference"]["value"] == pytest.approx(best, rel=1e-6) and entry["bound"] <= best
+    assert f"LP by highs: optimal, {best:.5f}"[:-1] in run("densecrf", *given, "--reference", "highs").stdout
+    monster = ("densecrf", files["image"], "--unary", files["u"], "--reference")
+    assert "unknown solver 'abacus'" in refused(*monster, "abacus")
 
 
 def test_wrong_input_is_one_line(files: dict[str, Path], tmp_path: Path) -> None:

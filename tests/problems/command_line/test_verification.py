@@ -773,6 +773,22 @@ def test_bounds_hold(seeing, photo, method):
     assert entry["margin"] <= (values[:, 2] - values[:, :2].max(1)).min()
 
 
+@pytest.mark.parametrize("solver", ["highs", "cvxpy"])
+def test_lps_of_outputs_by_another_solver(net, tmp_path, solver):
+    """The sum of two absolute values over a square, and its negative: the triangles' LP is exact."""
+    np.save(tmp_path / "x.npy", np.full(2, 0.5))
+    given = ("bounds", net, "--image", tmp_path / "x.npy", "--eps", "0.5", "--mean", "0.5", "--std", "0.5", "--reference", solver)
+    entry = json.loads(run(*given, "--method", "crown", "--json").stdout)
+    by = entry["reference"]
+    assert by["solver"] == solver and by["seconds"] > 0
+    assert by["lower"] == pytest.approx([0, -2], abs=1e-6) and by["upper"] == pytest.approx([2, 0], abs=1e-6)
+    output = entry["layers"][-1]
+    off = max(by["lower"][0] - output["lower"][0], (output["upper"][0] - 2) / 2)
+    assert by["difference"] == pytest.approx(off, abs=1e-6) and off >= -1e-9
+    assert f"LPs of the outputs by {solver}" in run(*given).stdout
+    assert "unknown solver 'none'" in run(*given[:-1], "none", code=2).stderr
+
+
 def test_bounds_table_and_picture(seeing, photo, tmp_path):
     image = pytest.importorskip("matplotlib.image")
     shown = run("bounds", seeing, "--image", photo, "--eps", "0.1", "--gap", "--steps", "30", "--plot", tmp_path / "out.png")

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 from scipy.optimize import linprog
 from scipy.sparse.csgraph import floyd_warshall
@@ -21,6 +20,8 @@ from blocklp.problems.densecrf.compatibility import Cuts, metric_cuts, potts_cut
 from blocklp.problems.densecrf.hst import hst, random_tree, random_trees, shortest_paths
 from blocklp.problems.densecrf.prox_lp import prox_lp
 from blocklp.problems.densecrf.run import Run
+
+from .explicit_lp import explicit_lp
 
 KINDS = ["linear", "truncated linear", "truncated quadratic", "metric", "semi-metric"]
 
@@ -59,25 +60,6 @@ def energies(field: DenseCRF) -> np.ndarray:
         mu = 1 - np.eye(field.labels) if kernel.compatibility is None else kernel.compatibility.numpy()
         total += (matrix[low, high] * mu[x[:, low], x[:, high]]).sum(1)
     return total
-
-
-def explicit_lp(field: DenseCRF) -> float:
-    """Minimum of phi y + sum over kernels, cuts S and pairs of c_S K_ab |y_a(S) - y_b(S)|, with a column for each of these."""
-    n, m = field.unary.shape
-    cost, rows, extra = [field.unary.numpy().reshape(-1)], [], 0
-    for kernel, matrix in zip(field.kernels, matrices(field), strict=True):
-        for member, length in zip(*(t.numpy() for t in (kernel.cuts(m).members.T, kernel.cuts(m).lengths)), strict=True):
-            for a, b in itertools.combinations(range(n), 2):
-                row = np.zeros((n, m))
-                row[a], row[b] = member, -member
-                rows += [(row.reshape(-1), extra), (-row.reshape(-1), extra)]
-                cost.append(np.array([length * matrix[a, b]]))
-                extra += 1
-    left = sp.csr_array(np.array([r for r, _ in rows]))
-    right = sp.csr_array((-np.ones(len(rows)), (np.arange(len(rows)), [k for _, k in rows])), (len(rows), extra))
-    sums = sp.hstack([sp.kron(sp.eye_array(n), np.ones((1, m))), sp.csr_array((n, extra))])
-    answer = linprog(np.concatenate(cost), sp.hstack([left, right]), np.zeros(len(rows)), sums, np.ones(n), method="highs")
-    return float(answer.fun)
 
 
 def transport(p: np.ndarray, q: np.ndarray, mu: np.ndarray) -> float:

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
-from scipy.optimize import linprog
 from torch import Tensor
 
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
@@ -18,6 +16,8 @@ from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.problems.densecrf import METHODS, DenseCRF, Kernel, image_crf, image_features, readers, solve_densecrf
 from blocklp.problems.densecrf.mean_field import mean_field_update
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
+
+from .explicit_lp import explicit_lp
 
 MSRC = Path(__file__).parents[4] / "shared" / "data" / "densecrf" / "msrc"
 
@@ -45,27 +45,6 @@ def energy(field: DenseCRF, matrix: np.ndarray, labelling: np.ndarray) -> float:
     return float(field.unary.numpy()[np.arange(len(labelling)), labelling].sum() + (matrix * apart).sum() / 2)
 
 
-def explicit_lp(field: DenseCRF, matrix: np.ndarray) -> float:
-    """The LP with a column for every pair and label."""
-    n, m = field.unary.shape
-    pairs = [(a, b) for a, b in itertools.combinations(range(n), 2) if matrix[a, b] > 0]
-    columns = n * m + len(pairs) * m
-    cost = np.concatenate([field.unary.numpy().reshape(-1), np.repeat([matrix[a, b] / 2 for a, b in pairs], m)])
-    rows, cols, data = [], [], []
-    row = 0
-    for k, (a, b) in enumerate(pairs):
-        for i in range(m):
-            z = n * m + k * m + i
-            for sign in (1, -1):
-                rows += [row] * 3
-                cols += [a * m + i, b * m + i, z]
-                data += [sign, -sign, -1]
-                row += 1
-    above = sp.csr_array((data, (rows, cols)), (row, columns))
-    sums = sp.csr_array((np.ones(n * m), (np.repeat(np.arange(n), m), np.arange(n * m))), (n, columns))
-    return float(linprog(cost, above, np.zeros(row), sums, np.ones(n), bounds=(0, None), method="highs").fun)
-
-
 @pytest.mark.parametrize("kind", [Gaussian, Lattice.build])
 def test_energies_by_definition(kind: type) -> None:
     field = crf(3, 4, 3, kind=kind)
@@ -89,7 +68,7 @@ def test_bounds_and_labellings_against_enumeration(seed: int, dtype: torch.dtype
     matrix = dense(field)
     best = min(energy(field, matrix, np.array(x)) for x in itertools.product(range(3), repeat=8))
     narrow = DenseCRF(field.unary.to(dtype), field.kernels)
-    truth = explicit_lp(field, matrix)
+    truth = explicit_lp(field)
     for weight in (1e-6, 0.1, 10.0, 1e6):
         found = solve_densecrf(narrow, "prox-lp", weight=weight, levels=8)
         assert found.bound.item() <= truth + 1e-9
@@ -100,7 +79,7 @@ def test_bounds_and_labellings_against_enumeration(seed: int, dtype: torch.dtype
 @pytest.mark.parametrize("kind", [Gaussian, Lattice.build])
 def test_prox_lp_reaches_the_lp(kind: type) -> None:
     field = crf(5, 5, 3, 3, kind)
-    truth = explicit_lp(field, dense(field))
+    truth = explicit_lp(field)
     found = solve_densecrf(field, "prox-lp", weight=1.0, outer=60, inner=20, levels=25)
     assert found.bound.item() <= truth
     assert found.bound.item() == pytest.approx(truth, rel=5e-3)

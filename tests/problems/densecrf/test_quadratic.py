@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import linprog
 from torch import Tensor
 
 from blocklp.errors import ModelError, OptionError
@@ -21,6 +20,8 @@ from blocklp.problems.densecrf.frank_wolfe import ConvexBound, Point, concave_cl
 from blocklp.problems.densecrf.qp_cvx import qp_cvx
 from blocklp.problems.densecrf.result import Result
 from blocklp.problems.densecrf.run import Run
+
+from .explicit_lp import explicit_lp
 
 LINEAR = (torch.arange(3.0)[:, None] - torch.arange(3.0)).abs()
 MIXED = torch.tensor([[0.4, -1.0, 2.0], [-1.0, -0.7, 0.5], [2.0, 0.5, 0.0]])
@@ -221,23 +222,7 @@ def test_conditional_gradient_with_cliques_is_the_minimum() -> None:
         assert found.least.item() == pytest.approx(truth, abs=1e-12)
         assert bare.energy(found.vertex).item() == pytest.approx(truth, abs=1e-12)
         # The relaxation of one kind of clique is exact: no fractional point is below, by the explicit LP.
-        assert clique_lp(bare) == pytest.approx(truth, abs=1e-8)
-
-
-def clique_lp(field: DenseCRF) -> float:
-    """Unaries and convex cliques as an LP with a column w for every clique and label, at most each of its points' y."""
-    assert field.cliques is not None
-    n, m, count = field.points, field.labels, len(field.cliques.cost)
-    cost = np.concatenate([field.unary.numpy().reshape(-1), -np.repeat(field.cliques.cost.numpy(), m)])
-    rows = []
-    for a, c in enumerate(field.cliques.member.tolist()):
-        for i in range(m if c >= 0 else 0):
-            row = np.zeros(n * m + count * m)
-            row[n * m + c * m + i], row[a * m + i] = 1, -1
-            rows.append(row)
-    sums = np.hstack([np.kron(np.eye(n), np.ones(m)), np.zeros((n, count * m))])
-    answer = linprog(cost, np.array(rows), np.zeros(len(rows)), sums, np.ones(n), bounds=(0, None), method="highs")
-    return float(answer.fun + field.cliques.cost.sum())
+        assert explicit_lp(bare) == pytest.approx(truth, abs=1e-8)
 
 
 @pytest.mark.parametrize("cliques", [False, True])

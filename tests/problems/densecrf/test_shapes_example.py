@@ -7,7 +7,7 @@ import copy
 import torch
 
 from blocklp.problems.densecrf.layers import DenseCRFLayer
-from blocklp.problems.densecrf.shapes_example import LABELS, NOISE, SIZE, PixelNetwork, main, mean_iou, shapes, train
+from blocklp.problems.densecrf.shapes_example import LABELS, NOISE, SIZE, PixelNetwork, _command, mean_iou, shapes, train
 
 
 def test_pictures_are_the_same_for_a_seed_and_hold_all_labels() -> None:
@@ -53,7 +53,7 @@ def test_training_together_gains_what_vanilla_frank_wolfe_cannot() -> None:
 
 
 def test_the_command_prints_a_row_for_each_method(capsys) -> None:
-    main(seeds=1, epochs=1)
+    _command(seeds=1, epochs=1)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["mIoU,", "per", "cent", "untrained", "epoch", "1"] and len(lines) == 9
     assert [line.split("  ")[0] for line in lines[1:]] == ["no layer", "mean-field", "efw", "l2fw", "fw", "pgd", "prox-grad", "admm"]

@@ -15,6 +15,7 @@ import blocklp as bl
 from blocklp.errors import ModelError
 from blocklp.kernels import compiled
 from blocklp.problems.discrete import tightened_search
+from blocklp.problems.discrete.adjacency import sparse_graph
 from blocklp.problems.discrete.exact import ExactRun, ExactSettings
 from blocklp.problems.discrete.integers import LARGEST, Grid, Unit
 from blocklp.problems.discrete.tightened_search import Branching, search_tightened
@@ -340,3 +341,11 @@ def test_without_compiled_loops_searches_are_slow_and_right(all_labellings, monk
     check_minimum(qubo, found, all_labellings(8))
     heaviest = solve_mis_exactly(paley())
     assert heaviest.proven and heaviest.energy == pytest.approx(0.9)
+
+
+def test_graphs_are_numbered_as_every_scipy_takes_them() -> None:
+    """Two arcs of one name are added up, and indices are int32, for which alone its spanning trees and flows are compiled."""
+    tails, heads = np.array([0, 2, 0]), np.array([1, 1, 1])
+    graph = sparse_graph([3, 4, 5], tails, heads, 3)
+    assert graph.indices.dtype == graph.indptr.dtype == np.int32
+    assert graph.toarray().tolist() == [[0, 8, 0], [0, 0, 0], [0, 4, 0]]

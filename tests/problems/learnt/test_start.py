@@ -1,10 +1,13 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
 import blocklp as bl
+from bench import families
 from blocklp.errors import FormatError, OptionError
-from blocklp.oracles import AtMostOne, Pairwise, Polytope, Simplex, Triangle
+from blocklp.oracles import AtMostOne, Polytope, Simplex, Triangle
 from blocklp.problems.learnt import FAMILIES, LearntPasses, LearntStart, train_start
 from blocklp.problems.learnt.families import independent_set, ising, matching
 from blocklp.problems.qpbo import Qubo
@@ -18,20 +21,6 @@ def random_network(seed, size):
         for parameter in network.parameters():
             parameter.copy_(size * torch.randn_like(parameter))
     return network
-
-
-def field(seed, side=3, labels=3):
-    draw = np.random.default_rng(seed)
-    edges = np.array([(side * i + j, side * i + j + s) for i in range(side) for j in range(side - 1) for s in (1,)])
-    edges = np.concatenate([edges, edges[:, ::-1] // side + edges[:, ::-1] % side * side])
-    edges.sort(axis=1)
-    m = bl.Model()
-    x = m.variable("x", (side * side, labels), lower=0, upper=1)
-    z = m.variable("z", (len(edges), labels**2), lower=0, upper=1)
-    ends = [x[edges[:, end], k] for end in (0, 1) for k in range(labels)]
-    m.add(Pairwise(labels, labels), [*ends, *(z[:, k] for k in range(labels**2))])
-    m.minimize((draw.normal(size=(side * side, labels)) * x).sum() + (draw.normal(size=(len(edges), labels**2)) * z).sum())
-    return m
 
 
 def mixed(seed):
@@ -55,7 +44,7 @@ MODELS = {
     "independent set": lambda seed: roof_duality_model(independent_set(30, seed)),
     "spins": lambda seed: roof_duality_model(ising(4, seed)),
     "matching": lambda seed: matching(8, 3, seed),
-    "field": field,
+    "field": partial(families.grid, side=3, labels=3),
     "mixed": mixed,
 }
 

@@ -197,11 +197,12 @@ def test_the_command_prints_one_object(tmp_path: Path) -> None:
     d = Matching.random(200, 10, 0.3)
     write_matching(tmp_path / "a.npz", d)
     command = [sys.executable, "-m", "blocklp", "matching", str(tmp_path / "a.npz"), "--tol", "1e-5", "--json"]
-    done = subprocess.run([*command, "--output", str(tmp_path / "x.npz")], capture_output=True, text=True)
+    done = subprocess.run([*command, "--reference", "highs", "--output", str(tmp_path / "x.npz")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     truth = optimum(d)
     assert truth is not None and told["status"] == "optimal" and told["safe_bound"] >= truth * (1 - 1e-12)
+    assert told["reference"]["solver"] == "highs" and told["reference"]["value"] == pytest.approx(truth, rel=1e-7)
     assert told["gap"] <= 1e-5 and {"bound", "primal", "seconds", "passes", "edges"} <= told.keys()
     shares = np.load(tmp_path / "x.npz")
     assert d.worth(shares["x"]) == pytest.approx(told["primal"], rel=1e-12) and shares["price"].shape == (10,)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from blocklp.errors import FormatError, ModelError, OptionError
-from blocklp.problems.mis import WeightedGraph, read_graph
+from blocklp.problems.mis import WeightedGraph, read_graph, solve_mis_exactly
 
 GRAPH = "c a comment\ncomment without blank\n\np edge 4 3\nn 1 2.5\nn 2 1\nn 4 3\nn 3 1\ne 1 2\ne 4 2\ne 3 4\n"
 
@@ -26,13 +26,20 @@ def test_weights_edges_and_name_are_read(tmp_path):
 
 @pytest.mark.parametrize(
     ("suffix", "objective"),
-    [(".clq", "clique"), (".CLQ", "clique"), (".col", "independent-set"), (".mis", "independent-set"), (".Mwvc", "independent-set")],
+    [(".clq", "clique"), (".CLQ", "clique"), (".wclq", "clique")]
+    + [(suffix, "independent-set") for suffix in (".col", ".mis", ".mwis", ".Mwvc")],
 )
 def test_suffix_states_the_objective_in_any_case_below_any_compression(tmp_path, suffix, objective):
     for packed, pack in (("", bytes), (".gz", gzip.compress), (".BZ2", bz2.compress), (".xz", lzma.compress)):
         (tmp_path / f"toy{suffix}{packed}").write_bytes(pack(GRAPH.encode()))
         graph = read_graph(tmp_path / f"toy{suffix}{packed}")
         assert (graph.name, graph.objective) == ("toy", objective)
+
+
+def test_a_weighted_clique_is_found(tmp_path):
+    """Nodes 1, 2 and 4 are a triangle; the other nodes and pairs weigh less."""
+    graph = read_graph(write(tmp_path / "toy.wclq", GRAPH.replace("p edge 4 3", "p clq 4 4") + "e 1 4\n"))
+    assert solve_mis_exactly(graph.complement()).energy == 2.5 + 1 + 3
 
 
 @pytest.mark.parametrize("name", ["toy.txt", "toy", "toy.xz", "toy.graph"])

@@ -25,6 +25,16 @@ def repeats(x):
     return len(x) - len(set(x))
 
 
+def edits(x, word):
+    """Values to change, to drop and to insert until one word is another (Levenshtein)."""
+    row = list(range(len(word) + 1))
+    for i, value in enumerate(x, 1):
+        before, row = row, [i]
+        for j, other in enumerate(word):
+            row.append(min(before[j] + (value != other), before[j + 1] + 1, row[j] + 1))
+    return row[-1]
+
+
 def hard(satisfied):
     return 0 if satisfied else INF
 
@@ -163,6 +173,16 @@ CASES = [
         lambda x: hard((x[0] == 1) + [0, 2, 4][x[1]] + 3 * (x[3] == 1) >= 3),
     ),
     (
+        "knapsackc",
+        "3 1 1 1 2 1 2 2 4 0 1 1 3 2 2 0 1 1 2 3 1 2 2 1 3 1",
+        None,
+        lambda x: hard(
+            (x[0] == 1) + [0, 2, 4][x[1]] + 3 * (x[3] == 1) >= 3
+            and (x[0] == 1) + (x[1] == 2) <= 1
+            and (x[1] == 2) + (x[2] == 1) + (x[3] == 1) <= 1
+        ),
+    ),
+    (
         "clique",
         "1 1 1 2 0 1 1 2 1 1",
         "rhs: 1 values: [[1] [0 1] [2] [1]]",
@@ -191,6 +211,18 @@ CASES = [
         "var 7 2 1 0 2 0 1 3 0 0 0 0 1 1 1 1 1",
         "metric: var cost: 7 nb_states: 2 starts: [0] ends: [0 1] transitions: [[0 0 0] [0 1 1] [1 1 1]]",
         lambda x: 7 * distance(x, SORTED),
+    ),
+    (
+        "sregular",
+        "edit 7 6 1 0 1 5 5 0 1 1 1 1 2 2 0 3 3 0 4 4 1 5",
+        "metric: edit cost: 7 nb_states: 6 starts: [0] ends: [5] transitions: [[0 1 1] [1 1 2] [2 0 3] [3 0 4] [4 1 5]]",
+        lambda x: 7 * edits(x, (1, 1, 0, 0, 1)),
+    ),
+    (
+        "sregular",
+        "edit 7 2 1 0 1 0 2 0 0 1 1 1 0",
+        None,
+        lambda x: 7 * min(edits(x, (0, 1) * k) for k in range(5)),
     ),
     (
         "sgrammardp",

@@ -42,6 +42,15 @@ def test_random_functions_against_enumeration(seed, searched, all_labellings):
         assert least - 1e-5 <= found.bound <= least
 
 
+def test_an_exact_result_is_a_table_of_its_value_and_first_labels(all_labellings):
+    qubo = random_qubo(np.random.default_rng(4))
+    found = solve_qpbo_exactly(qubo)
+    least = qubo.energy(all_labellings(qubo.n)).min()
+    assert qubo.n > 8 and f"... {qubo.n - 8} more" in repr(found)
+    assert "proven" in repr(found) and f"{least:.6g}" in repr(found) and found.reason in repr(found)
+    assert found._repr_html_().count("<table>") == 2 and "tensor" not in found._repr_html_()
+
+
 def magnitude(qubo):
     return np.abs(qubo.linear).sum() + np.abs(qubo.quadratic).sum()
 

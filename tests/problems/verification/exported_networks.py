@@ -179,7 +179,11 @@ LEGACY: dict[str, tuple[int, Callable[[], nn.Module], tuple[int, ...]]] = {
 def module_of(name: str) -> nn.Module:
     """A module of ``LEGACY`` with weights that repeat, for inference."""
     torch.manual_seed(0)
-    module = LEGACY[name][1]()
+    return randomised(LEGACY[name][1]())
+
+
+def randomised(module: nn.Module) -> nn.Module:
+    """A module for inference, whose normalisations have other statistics than the initial ones."""
     for layer in module.modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
             for tensor in (layer.weight.data, layer.bias.data, layer.running_mean):

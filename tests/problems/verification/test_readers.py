@@ -23,6 +23,7 @@ from blocklp.problems.verification.operations import Conv, Linear, Relu, Reorder
 from blocklp.problems.verification.torch_reader import from_torch
 
 from ..verification_networks import holds_adjoints
+from .exported_networks import randomised
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "verification"
 NETWORKS = sorted(SHARED.glob("**/*.onnx"))
@@ -614,16 +615,6 @@ class Function(nn.Module):
 
     def forward(self, x):
         return self.function(x)
-
-
-def randomised(module):
-    """Give normalisations other statistics than the initial ones."""
-    for layer in module.modules():
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-            for tensor in (layer.weight.data, layer.bias.data, layer.running_mean):
-                tensor.normal_()
-            layer.running_var.uniform_(0.5, 2.0)
-    return module.eval()
 
 
 MODULES = {

@@ -63,6 +63,18 @@ def cases() -> list[tuple[Network, torch.Tensor, torch.Tensor, torch.Tensor]]:
     return found
 
 
+def test_a_verdict_prints_its_counterexample() -> None:
+    network, lower, upper, row = cases()[0]
+    box = (lower.numpy().ravel(), upper.numpy().ravel(), row[None].numpy())
+    truth = minimum(network, lower, upper, row)
+    held, broken = (verify(network, Property.of(*box, np.array([truth + shift])), timeout=60) for shift in (-1e-3, 1e-3))
+    assert broken.x is not None and f"{broken.x[0]:.9g}" in repr(broken)
+    for verdict, tables in ((held, 1), (broken, 3)):
+        page = verdict._repr_html_()
+        assert page.count("<table>") == tables and verdict.reason in page
+        assert repr(verdict).startswith(f"Verdict: {verdict.status}. ") and f"{verdict.bound:.9g}" in repr(verdict)
+
+
 @pytest.mark.parametrize("few_inputs", [0, 20], ids=["relu splits", "input splits"])
 @pytest.mark.parametrize("case", cases(), ids=lambda c: c[0].name)
 def test_verdicts_agree_with_enumeration(case: tuple[Network, torch.Tensor, torch.Tensor, torch.Tensor], few_inputs: int) -> None:
