@@ -1,0 +1,101 @@
+"""Boxes of nodes, clipped to where counterexamples may be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from blocklp.problems.verification import Property, VerifySettings, clipped_boxes, network_bounds, verify
+from blocklp.problems.verification.clipped_boxes import ClippedBoxes
+from tests.problems.verification_networks import dense, unit_box
+
+SIZES = (6, 12, 8, 2)
+
+
+def boxes(seed: int) -> tuple[ClippedBoxes, torch.Tensor]:
+    """Boxes of a network, and points of the box at the root."""
+    network = dense(seed, SIZES)
+    lower, upper = unit_box(network, seed)
+    relaxation = network_bounds(network, lower, upper, method="crown").relaxation
+    free = {r: relaxation.open[r].flatten().nonzero()[:, 0] for r in network.relus}
+    draw = torch.rand(4000, SIZES[0], generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return ClippedBoxes(relaxation, free, True), torch.lerp(lower, upper, draw)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_clipping_keeps_every_point_where_the_function_is_not_above_zero(seed: int) -> None:
+    clipped, x = boxes(seed)
+    cost = torch.randn(20, SIZES[0], generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    cost[:, 0] = 0.0  # an input that does not count
+    lower, upper = (end.flatten() for end in clipped.box(clipped.root[None]))
+    width = (cost.abs() * (upper - lower)).sum(1)
+    room = 0.1 * width
+    ends = clipped.clip(clipped.root.repeat(20, 1, 1), cost, -room)
+    low, high = clipped.box(ends)
+    least = torch.where(cost > 0, lower, upper)
+    kept = ((x[:, None] - least) * cost).sum(2) <= room
+    inside = ((x[:, None] >= low) & (x[:, None] <= high)).all(2)
+    assert bool(kept.any())
+    assert bool((inside | ~kept).all())
+    assert bool((inside.sum(0) < len(x)).all())
+    assert bool((low[:, 0] == lower[0]).all() and (high[:, 0] == upper[0]).all())
+    # The first layer's bounds are those of what is left.
+    (relu,) = clipped.first
+    z = clipped.relaxation.network.run(x)[clipped.relaxation.network.ops[relu].inputs[0]]
+    bounds = clipped.bounds(relu, ends)
+    assert bounds is not None
+    for k in range(20):
+        assert bool(((z >= bounds[0][k]) & (z <= bounds[1][k]))[inside[:, k]].all())
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_split_keeps_the_points_of_its_sign_and_says_what_follows(sign: int) -> None:
+    clipped, x = boxes(1)
+    (relu,) = clipped.first
+    free = clipped.free[relu]
+    z = clipped.relaxation.network.run(x)[clipped.relaxation.network.ops[relu].inputs[0]]
+    ends = clipped.split(clipped.root.repeat(len(free), 1, 1), [relu] * len(free), free.tolist(), sign)
+    total = sum(len(own) for own in clipped.free.values())
+    start = sum(len(own) for r, own in clipped.free.items() if r < relu)
+    signs = torch.zeros(len(free), total, dtype=torch.int8)
+    signs[torch.arange(len(free)), start + torch.arange(len(free))] = sign
+    low, high = clipped.box(ends)
+    found, empty = clipped.implied(ends, signs)
+    assert not bool(empty.any())
+    inside = ((x[:, None] >= low) & (x[:, None] <= high)).all(2)
+    for k, neuron in enumerate(free.tolist()):
+        own = sign * z[:, neuron] >= 0
+        assert bool(inside[own, k].all())
+        told = found[k, start : start + len(free)]
+        assert bool((told * z[own][:, free] >= 0).all())
+    # The other sign within what is left by a sign that is certain is impossible.
+    certain = torch.where(torch.arange(2)[:, None] == 0, 1, -1).to(torch.int8).expand(2, total)
+    point = x[:1].expand(2, -1)
+    _, empty = clipped.implied(clipped.ends(point, point), certain)
+    assert bool(empty.all())  # of several neurons some are on and some are off there
+
+
+def test_networks_of_many_inputs_and_proofs_keep_their_boxes() -> None:
+    network = dense(2, (101, 4, 2))
+    lower, upper = unit_box(network, 2)
+    relaxation = network_bounds(network, lower, upper, method="crown").relaxation
+    free = {r: relaxation.open[r].flatten().nonzero()[:, 0] for r in network.relus}
+    assert not ClippedBoxes(relaxation, free, True).on
+    assert ClippedBoxes(relaxation, free, False).root.shape == (2, 0)
+
+
+def test_clipping_changes_no_verdict_and_spares_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = dense(5, (24, 40, 2))
+    lower, upper = unit_box(network, 5, 0.15)
+    row = np.array([[1.0, -1.0]])
+    assert network.inputs > VerifySettings().few_inputs
+    crown = float(network_bounds(network.followed_by(torch.tensor(row), torch.zeros(1)), lower, upper).output.lower)
+    nodes = []
+    for most in (100, 0):
+        monkeypatch.setattr(clipped_boxes, "MOST_INPUTS", most)
+        props = [Property.of(lower.numpy(), upper.numpy(), row, np.array([crown + shift])) for shift in (6.0, 8.0)]
+        found = [verify(network, prop, timeout=60) for prop in props]
+        assert [verdict.status for verdict in found] == ["unsat", "sat"]
+        nodes.append(found[0].nodes)
+    assert nodes[0] < nodes[1]
