@@ -43,7 +43,7 @@ QUICK, SHORT = 4, 5.0
     "All instances of three sets with the competition's timeouts, or with `--limit` seconds if that is less, one after the other on "
     "one thread; `--count` draws so many of safenlp by seed 0. `wrong`: verdicts that the published ones contradict; one stops the "
     "run. `slowest`: seconds of the slowest verdict, reading included; `CPU seconds`: of all instances together. The lines of tools "
-    "are what they published of 2025, on the competition's machines, their start counted in their seconds; `wrong` there are verdicts "
+    "are what they published of 2025, on the competition's machines, their start counted in their seconds; `wrong` there: verdicts "
     "that all other tools contradict. The thresholds of tllverifybench are those of 2024: verdicts here are compared with what "
     "tools published in that year, and the lines of tools are those of 2025, of the same networks. The set sat_relu was found in no "
     "public repository.",

@@ -1,4 +1,4 @@
-"""Input boxes of nodes, clipped to where a counterexample may still be (clip-and-verify, Zhou et al. 2025).
+"""Input boxes of nodes, clipped to where a counterexample may still be (relaxed clipping of Zhou et al., NeurIPS 2025).
 
 A node has a linear bound of what is asked: where that is above a margin no counterexample is, and the search claims no more than the
 margin.  The sign of a split neuron of the first layer is linear in the input as well.  Each cuts a corner off the box; the box around

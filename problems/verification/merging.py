@@ -1,7 +1,7 @@
 """ReLUs of opposite arguments, made one: relu(-z) = relu(z) - z.
 
-Networks that compute minima, maxima and absolute values by matrices and ReLUs alone, such as two-level lattices (Ferlez and
-Shoukry, HSCC 2020), write a number as relu(z) - relu(-z), and a minimum as
+Networks that compute minima, maxima and absolute values by matrices and ReLUs alone, such as two-level lattices (Ferlez, Khedr and
+Shoukry, 2021), write a number as relu(z) - relu(-z), and a minimum as
 (relu(a + b) - relu(-a - b) - relu(a - b) - relu(b - a)) / 2.  A relaxation of each ReLU on its own does not know that two of
 them belong together; with the identity the first is z, and the second b - relu(b - a): one ReLU in place of four.
 """
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from torch import Tensor
 
 from blocklp.problems.verification.network import Builder, Network
 from blocklp.problems.verification.operations import Affine, Computed, Linear, Op, Relu, Sparse
@@ -74,15 +75,24 @@ Matrix = tuple[csr_array, NDArray[np.float64]]
 
 
 def _plain(op: Op) -> TypeGuard[Affine]:
-    """Whether an operation is a matrix whose entries are the network's own."""
-    return isinstance(op, (Linear, Sparse)) and not isinstance(op, Computed)
+    """Whether an operation is a matrix whose entries are the network's own, and short."""
+    if not isinstance(op, (Linear, Sparse)) or isinstance(op, Computed):
+        return False
+    # Trained weights are not: the first of them tell, and no large matrix is looked at as a whole.
+    return all(_short(t.flatten()) for t in (op.weight.flatten()[:1000], op.weight, op.bias))
+
+
+def _short(values: Tensor) -> bool:
+    """Whether numbers have so few digits that products of them, and sums of a few products, are exact in float64."""
+    return bool((values * SHORT == (values * SHORT).round()).all() and (values.abs() <= SHORT).all())
 
 
 def _without_opposites(before: Affine, after: Affine) -> tuple[Matrix, Matrix, Matrix] | None:
     """Matrices before and after the ReLUs that are left, and the one beside them; None if none goes, or not exactly."""
     (inner, shift), (outer, constant) = _matrix(before), _matrix(after)
     first, second = _opposites(inner, shift)
-    if not (first and _exact(inner, shift) and _exact(outer, constant)):
+    few = all(np.diff(own.indptr).max(initial=0) <= TERMS for matrix in (inner, outer) for own in (matrix, matrix.tocsc()))
+    if not (first and few):
         return None
     # The weights of a pair's second ReLU go to its first one, and with the other sign to the argument of that.
     count = len(shift)
@@ -95,13 +105,6 @@ def _without_opposites(before: Affine, after: Affine) -> tuple[Matrix, Matrix, M
     kept = np.flatnonzero(abs(gathered).sum(0))
     beside = direct @ inner, constant + direct @ shift
     return (inner[kept], shift[kept]), (gathered[:, kept], np.zeros(len(constant))), beside
-
-
-def _exact(matrix: csr_array, shift: NDArray[np.float64]) -> bool:
-    """Whether numbers have so few digits, and sums so few terms, that products of such matrices are exact."""
-    few = all(np.diff(own.indptr).max(initial=0) <= TERMS for own in (matrix, matrix.tocsc()))
-    values = np.concatenate([matrix.data, shift])
-    return few and bool((values * SHORT == np.round(values * SHORT)).all() and (abs(values) <= SHORT).all())
 
 
 def _opposites(matrix: csr_array, shift: NDArray[np.float64]) -> tuple[list[int], list[int]]:
