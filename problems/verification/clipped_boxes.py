@@ -1,8 +1,9 @@
-"""Input boxes of nodes, clipped to where a counterexample may still be (relaxed clipping of Zhou et al., NeurIPS 2025).
+"""Input boxes of nodes, clipped to where a counterexample may still be (Zhou et al., NeurIPS 2025).
 
 A node has a linear bound of what is asked: where that is above a margin no counterexample is, and the search claims no more than the
-margin.  The sign of a split neuron of the first layer is linear in the input as well.  Each cuts a corner off the box; the box around
-what remains gives the first layer new bounds, and neurons whose sign these tell need no split.
+margin.  The sign of a split neuron of the first layer is linear in the input as well.  Each cuts a corner off the box, and the
+box around what remains takes its place.  The first layer is bounded anew in that box, and where the linear bound leaves room in it:
+one constraint and a box are an LP with one multiplier.  Neurons whose sign these bounds tell need no split.
 """
 
 from __future__ import annotations
@@ -16,10 +17,18 @@ from torch import Tensor
 from blocklp.problems.verification.operations import Affine, Input, Linear
 from blocklp.problems.verification.relaxation import Pair, Relaxation
 from blocklp.problems.verification.tightener import intervals
+from blocklp.rounding import rounding, roundoff
 
 MOST_INPUTS = 100
 """Inputs beyond which boxes are left alone: one cut takes little off each of many sides (with 784 the search of an MNIST network
-had a tenth fewer nodes and took a third longer; with 30 a fifth of the nodes and a third of the time)."""
+had a tenth fewer nodes and took a third longer)."""
+
+
+ENTRIES = 4_000_000
+"""Entries of the first layer's matrix times nodes, of one tensor."""
+
+HALVINGS = 11
+"""Of the interval of a multiplier: with 5 a search had seven times as many nodes."""
 
 
 class ClippedBoxes:
@@ -50,9 +59,18 @@ class ClippedBoxes:
         self.first = [r for r in network.relus if r in free and all(affine[a] for a in network.ancestors(r)[:-1])]
         self.sizes = [math.prod(ops[r].shape) for r in self.first]
         self.on = wanted and bool(self.first) and self.inputs <= MOST_INPUTS
+        self.matrix = self._matrix()
         self.root = relaxation.lower.new_zeros(2, 0)
         if self.on:
             self.root = self.ends(relaxation.lower.flatten(1), relaxation.upper.flatten(1))[0]
+
+    def _matrix(self) -> Linear | None:
+        """The first layer, if it is one small matrix of the inputs."""
+        ops = self.relaxation.network.ops
+        if len(self.first) != 1 or not self.on:
+            return None
+        op = ops[ops[self.first[0]].inputs[0]]
+        return op if isinstance(op, Linear) and op.inputs == (0,) and op.weight.numel() <= ENTRIES else None
 
     def ends(self, lower: Tensor, upper: Tensor) -> Tensor:
         """Boxes ``(nodes, inputs)`` and the intervals of first layers in them."""
@@ -81,7 +99,7 @@ class ClippedBoxes:
         low, high = ends[:, :, start : start + self.sizes[number]].unbind(1)
         return low, high
 
-    def clip(self, ends: Tensor, cost: Tensor, value: Tensor) -> Tensor:
+    def clip(self, ends: Tensor, cost: Tensor, value: Tensor, within: bool = False) -> Tensor:
         """Clip boxes to where a linear function is not above zero.
 
         Parameters
@@ -90,6 +108,8 @@ class ClippedBoxes:
             Of the nodes.
         cost, value : Tensor
             ``(nodes, inputs)`` and ``(nodes,)``: coefficients, and a lower bound of the least value in the box, at most zero.
+        within : bool
+            Bound a first layer that is one matrix over what the function leaves of the box, not only over the box around that.
         """
         lower, upper = ends[:, :, : self.inputs].unbind(1)
         # Every input may go as far from its best end as all room alone allows; a little more, for rounding.
@@ -98,7 +118,51 @@ class ClippedBoxes:
         room = room + slack * (room + torch.maximum(lower.abs(), upper.abs())) + torch.finfo(room.dtype).tiny
         high = torch.where(cost > 0, torch.minimum(upper, lower + room), upper)
         low = torch.where(cost < 0, torch.maximum(lower, upper - room), lower)
-        return self.ends(low, high)
+        found = self.ends(low, high)
+        # Earlier bounds of neurons hold for what is left, too.
+        found[:, 0] = torch.maximum(found[:, 0], ends[:, 0])
+        found[:, 1] = torch.minimum(found[:, 1], ends[:, 1])
+        if self.matrix is not None and within:
+            for part in torch.split(torch.arange(len(ends), device=ends.device), max(1, ENTRIES // self.matrix.weight.numel())):
+                self._tighten(found, part, cost, value)
+        return found
+
+    def _tighten(self, ends: Tensor, rows: Tensor, cost: Tensor, value: Tensor) -> None:
+        """Bound a first layer over the part of each box where the linear function is not above zero, by the dual of that LP."""
+        assert self.matrix is not None
+        weight, bias = self.matrix.weight, self.matrix.bias
+        lower, upper = ends[rows, :, : self.inputs].unbind(1)
+        cost, room, width = cost[rows], -value[rows].clamp(max=0)[:, None], (upper - lower).clamp(min=0)
+        corner, steep = torch.where(cost > 0, lower, upper), cost.abs()
+        away = weight * torch.where(cost > 0, 1.0, -1.0)[:, None]  # (nodes, neurons, inputs): per unit away from the corner
+        base = corner @ weight.T + bias
+        size = torch.maximum(lower.abs(), upper.abs()) @ weight.abs().T + bias.abs()
+        start = self.inputs
+        for side, slope in ((0, away), (1, -away)):
+            multiplier = self._multiplier(slope, steep, width, room)
+            # What this multiplier gives is a bound whatever it is, if it is at least zero.
+            terms = torch.addcmul(slope, multiplier[..., None], steep[:, None]).clamp_(max=0)
+            charge = multiplier * (room + (steep * width).sum(1, keepdim=True)) + 2 * size
+            least = (terms @ width[..., None])[..., 0] - multiplier * room
+            least = least - rounding(2 * self.inputs + 16, least.dtype) * charge - torch.finfo(least.dtype).tiny
+            end = base + least if side == 0 else base - least
+            end = torch.where(end.isfinite(), end, -torch.inf if side == 0 else torch.inf)
+            own = ends[rows, side, start:]
+            ends[rows, side, start:] = torch.maximum(own, end) if side == 0 else torch.minimum(own, end)
+
+    def _multiplier(self, slope: Tensor, steep: Tensor, width: Tensor, room: Tensor) -> Tensor:
+        """A good multiplier ``(nodes, neurons)`` of each LP, by bisection of its dual, in float32."""
+        slope, steep, width, room = (t.float() for t in (slope, steep, width, room))
+        ratio = torch.where((steep > 0) & (width > 0), 1 / steep, 0.0).nan_to_num(0.0, 0.0)
+        most = (-slope * ratio[:, None]).amax(2).clamp(min=0)
+        taken = steep * width  # of the room, by an input that goes all the way
+        low, high = torch.zeros_like(most), most
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            used = ((torch.addcmul(slope, middle[..., None], steep[:, None]) < 0).float() @ taken[..., None])[..., 0]
+            over = used > room
+            low, high = torch.where(over, middle, low), torch.where(over, high, middle)
+        return torch.where(low > 0, (low + high) / 2, high).double()
 
     def split(self, ends: Tensor, relus: list[int], neurons: list[int], sign: int) -> Tensor:
         """Clip boxes to where one neuron of each node has a sign, if it is a row of a matrix of the inputs.
@@ -112,18 +176,19 @@ class ClippedBoxes:
         sign : int
             1 or -1.
         """
-        ops, count = self.relaxation.network.ops, len(ends)
-        cost, value = ends.new_zeros(count, self.inputs), ends.new_zeros(count)
-        for relu in self.first if self.on else ():
-            op, own = ops[ops[relu].inputs[0]], [k for k, r in enumerate(relus) if r == relu]
-            if not (own and isinstance(op, Linear) and isinstance(ops[op.inputs[0]], Input)):
-                continue
+        if self.matrix is None:
+            return ends
+        cost, value = ends.new_zeros(len(ends), self.inputs), ends.new_zeros(len(ends))
+        own = [k for k, r in enumerate(relus) if r == self.first[0]]
+        if own:
             rows, at = torch.tensor(own, device=ends.device), torch.tensor([neurons[k] for k in own], device=ends.device)
-            low, high = self.bounds(relu, ends) or (ends, ends)
             # On: minus the neuron is at most zero.
-            cost[rows] = -sign * op.weight[at]
-            value[rows] = -high[rows, at] if sign > 0 else low[rows, at]
-        return self.clip(ends, cost, value) if self.on else ends
+            weight, bias = -sign * self.matrix.weight[at], -sign * self.matrix.bias[at]
+            lower, upper = ends[rows, :, : self.inputs].unbind(1)
+            least = torch.minimum(weight * lower, weight * upper).sum(1) + bias
+            size = (weight.abs() * torch.maximum(lower.abs(), upper.abs())).sum(1) + bias.abs()
+            cost[rows], value[rows] = weight, least - roundoff(self.inputs + 8, size)
+        return self.clip(ends, cost, value)
 
     def implied(self, ends: Tensor, signs: Tensor) -> tuple[Tensor, Tensor]:
         """Signs ``(nodes, free neurons)`` with those that bounds tell, and which boxes are empty ``(nodes,)``."""

@@ -29,7 +29,7 @@ from blocklp.search.parameter_ascent import ascend
 CANDIDATES = 4
 """Neurons of a node whose two children are bounded before one of them is chosen (filtered smart branching, De Palma 2021)."""
 
-ROUNDS = 4
+ROUNDS = 2
 """How often the box of an open node is clipped and bounded again with the same multipliers: one backward pass each."""
 
 ON_DEVICE = 16_000_000
@@ -387,7 +387,7 @@ class ReluSplits:
                 # What is left of the box is bounded again with the same multipliers.
                 cost, value = trace.cost[rows], trace.value[rows]
                 for _ in range(ROUNDS):
-                    ends[rows] = self.boxes.clip(ends[rows], cost.flatten(1), value - self.margin)
+                    ends[rows] = self.boxes.clip(ends[rows], cost.flatten(1), value - self.margin, within=True)
                     signs[rows], hopeless = self.boxes.implied(ends[rows], signs[rows])
                     precise, slopes_, _, trace = self._precise(specs[rows], *(t[rows] for t in (signs, cuts, *pack, ends)))
                     cost, value = trace.cost, trace.value

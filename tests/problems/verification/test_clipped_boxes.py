@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import linprog
 
 from blocklp.problems.verification import Property, VerifySettings, clipped_boxes, network_bounds, verify
 from blocklp.problems.verification.clipped_boxes import ClippedBoxes
+from blocklp.problems.verification.operations import Linear
 from tests.problems.verification_networks import dense, unit_box
 
 SIZES = (6, 12, 8, 2)
@@ -42,10 +44,23 @@ def test_clipping_keeps_every_point_where_the_function_is_not_above_zero(seed: i
     assert bool((low[:, 0] == lower[0]).all() and (high[:, 0] == upper[0]).all())
     # The first layer's bounds are those of what is left.
     (relu,) = clipped.first
-    z = clipped.relaxation.network.run(x)[clipped.relaxation.network.ops[relu].inputs[0]]
+    first = clipped.relaxation.network.ops[relu - 1]
+    assert isinstance(first, Linear)
+    weight, bias = first.weight, first.bias
+    z = first(x)
     bounds = clipped.bounds(relu, ends)
     assert bounds is not None
+    inner = clipped.bounds(relu, clipped.clip(clipped.root.repeat(20, 1, 1), cost, -room, within=True))
+    assert inner is not None
     for k in range(20):
+        assert bool(((z >= inner[0][k]) & (z <= inner[1][k]))[kept[:, k]].all())
+        # Each end is an LP over the box and the constraint.
+        neuron, most = k % SIZES[1], float((least[k] * cost[k]).sum() + room[k])
+        for sign, found in ((1, inner[0][k, neuron]), (-1, -inner[1][k, neuron])):
+            box = list(zip(lower.tolist(), upper.tolist(), strict=True))
+            lp = linprog(sign * weight[neuron].numpy(), cost[k][None].numpy(), [most], bounds=box)
+            value = lp.fun + sign * float(bias[neuron])
+            assert value - 5e-3 <= float(found) <= value + 1e-9
         assert bool(((z >= bounds[0][k]) & (z <= bounds[1][k]))[inside[:, k]].all())
 
 
