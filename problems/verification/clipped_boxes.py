@@ -66,9 +66,9 @@ class ClippedBoxes:
             self.root = self.ends(relaxation.lower.flatten(1), relaxation.upper.flatten(1))[0]
 
     def _matrix(self) -> Linear | None:
-        """The first layer, if it is one small matrix of the inputs."""
+        """The first layer, if it is one small matrix of the inputs and exact: only intervals charge for float32."""
         ops = self.relaxation.network.ops
-        if len(self.first) != 1 or not self.on:
+        if len(self.first) != 1 or not self.on or self.relaxation.network.unit:
             return None
         op = ops[ops[self.first[0]].inputs[0]]
         return op if isinstance(op, Linear) and op.inputs == (0,) and op.weight.numel() <= ENTRIES else None

@@ -350,20 +350,9 @@ class ReluSplits:
         """Integers where the network lies; nobody waits for it."""
         return torch.tensor(numbers, dtype=torch.int64).to(self.mixes.device, non_blocking=True)
 
-    def _bounded(
-        self,
-        owners: list[int],
-        signs: Tensor,
-        cuts: Tensor,
-        slopes: Tensor,
-        betas: Tensor,
-        ends: Tensor,
-        *,
-        depths: list[int],
-        parts: Sequence[Part | None],
-    ) -> list[Node]:
+    def _bounded(self, owners: list[int], *packed: Tensor, depths: list[int], parts: Sequence[Part | None]) -> list[Node]:
         """Bound nodes, pick candidates for their next split, and look at what their minimisers do in the network."""
-        specs = self._there(owners)
+        specs, (signs, cuts, slopes, betas, ends) = self._there(owners), packed
         signs, empty = self.boxes.implied(ends, signs)
         dual, start = self._dual(self.fast, specs, signs, cuts, slopes, betas, ends)
         reached = ascend(dual, start, self.steps, lambda value: value > self.margin, out_of_time(self.deadline))
