@@ -21,9 +21,9 @@ from blocklp.problems.qpbo import Qubo
 
 ROOT = Path(__file__).parents[2]
 BESIDE = ROOT.parent / "shared" / "data"
-QPBO, CRF, VERIFICATION = (
+QPBO, CRF, VERIFICATION, VERIFICATION_2025 = (
     pytest.mark.skipif(not (BESIDE / name).is_dir() and not (data_folder() / name).is_dir(), reason=f"blocklp data fetch {name}")
-    for name in ("qpbo", "densecrf", "verification")
+    for name in ("qpbo", "densecrf", "verification", "verification_2025")
 )
 DRAWN = ("table_4_1", "anytime", "weights", "size_and_batch", "scaling", "batch", "matching", "learning")
 pytestmark = pytest.mark.skipif(
@@ -132,6 +132,18 @@ def test_a_quick_run_on_networks_has_no_bound_above_the_truth(case: str, tmp_pat
         assert record.get("alpha-CROWN error 20") is None
     if case == "output":
         assert records[0]["error 20"] > records[0]["error 100"] and records[0]["gap 100"] >= 0
+
+
+@VERIFICATION_2025
+@pytest.mark.skipif(not all(find_spec(name) for name in ("onnx", "onnxruntime", "highspy")), reason="a reader of networks is missing")
+def test_a_quick_run_on_sets_of_a_competition_stands_beside_its_tools(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench", "run", "vnncomp_2025", "--quick", "--out", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=600)
+    records = json.loads((tmp_path / "vnncomp_2025.json").read_text())["records"]
+    own = [r for r in records if r["tool"] == "blocklp"]
+    assert [r["set"] for r in own] == ["safenlp", "tllverifybench", "linearizenn"]
+    assert all(r["wrong"] == 0 and r["decided"] >= 2 for r in own)
+    assert len(records) == 3 * 9 and all(r["decided"] <= r["instances"] for r in records)
 
 
 @CRF

@@ -1,7 +1,7 @@
 """Branch and bound over the input box, for networks of few inputs.
 
-A node is a box.  All layers of all boxes of a batch are bounded by one backward pass a layer (CROWN), in float64 with
-rounding charged; the input that moves the linear bounds most is halved.
+A node is a box.  All layers of all boxes of a batch are bounded forwards, by affine forms, and neurons of unknown sign by one
+backward pass a layer (CROWN), in float64 with rounding charged; the input that moves the linear bounds most is halved.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
+from blocklp.problems.verification.affine_forms import AffineForms
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operations import Affine, Input
 from blocklp.problems.verification.proving import COARSE, TIE, Part, needed, stated, stated_mix
@@ -103,6 +104,8 @@ class InputSplits:
         spec = torch.tensor([k for k, own in enumerate(right) for _ in own])
         self.owned = (spec == torch.arange(len(rows))[:, None]).to(network.device)
         self.inspect, self.deadline = inspect, deadline
+        # A proof has bounds that its checker makes again, all of them backwards.
+        self.forwards = parts is None and network.activations == network.relus
         total = sum(torch.Size(network.ops[r].shape).numel() for r in network.activations) + network.inputs
         affine = [isinstance(op, (Affine, Input)) for op in network.ops]
         self.first = [r for r in network.activations if all(affine[a] for a in network.ancestors(r)[:-1])]
@@ -114,7 +117,7 @@ class InputSplits:
         """Bound the boxes ``(spec, lower, upper)`` to begin with."""
         specs, lower, upper = zip(*boxes, strict=True)
         whole = torch.stack(lower).amin(0, keepdim=True), torch.stack(upper).amax(0, keepdim=True)
-        for relu in self.first:
+        for relu in () if self.forwards else self.first:
             # Behind one operation intervals are exact; several lose how the results of one depend on each other.
             if len(self.network.ancestors(relu)) > 3:
                 self.forms[relu] = self._affine_form(relu, whole, 1.0), self._affine_form(relu, whole, -1.0)
@@ -144,16 +147,33 @@ class InputSplits:
         return Expansion(found.children, unresolved=unresolved)
 
     def _bounded(self, specs: list[int], lower: Tensor, upper: Tensor, depths: list[int], parts: Sequence[Part | None]) -> Expansion:
+        bounds, later, forms = self._layers(lower, upper)
+        nodes: dict[int, Node] = {}
+        if forms is not None:
+            low, _ = forms.at(len(self.network.ops) - 1, bounds.__getitem__).ends()
+            best = low.masked_fill(~self.owned[specs], -torch.inf).amax(1).tolist()
+            nodes = {k: Node(bound, depths[k]) for k, bound in enumerate(best) if bound > 0}
+        left = [k for k in range(len(specs)) if k not in nodes]
+        if left:
+            relaxation = Relaxation(self.network, lower, upper, bounds, self.deadline).select(torch.tensor(left, device=lower.device))
+            own = self._rows(relaxation, [specs[k] for k in left], [depths[k] for k in left], [parts[k] for k in left], later)
+            nodes |= zip(left, own, strict=True)
+        return Expansion([nodes[k] for k in range(len(specs))])
+
+    def _layers(self, lower: Tensor, upper: Tensor) -> tuple[dict[int, Pair], list[int], AffineForms | None]:
+        """Bounds of the pre-activations of all layers; the ReLUs where they are better than intervals; affine forms."""
         network, bounds = self.network, dict[int, Pair]()
-        ops, count = network.ops, len(specs)
-        output = len(ops) - 1
-        before = network.ancestors(output)
+        ops = network.ops
+        before = network.ancestors(len(ops) - 1)
         found: list[Pair] = []
         later: list[int] = []
-        better: dict[int, tuple[Tensor, dict[int, Tensor]]] = {}
+        forms = AffineForms(network, lower, upper, self.deadline) if self.forwards else None
         for relu in (r for r in network.activations if r in before):
             node = ops[relu].inputs[0]
             low, high = intervals(network, lower, upper, bounds, node, found, self.deadline)[node]
+            if forms is not None:
+                below, above = forms.at(node, bounds.__getitem__).ends()
+                low, high = torch.maximum(low, below), torch.minimum(high, above)
             relus = [r for r in network.activations if r in network.ancestors(node)]
             if relu in self.forms:
                 later.append(relu)
@@ -185,12 +205,21 @@ class InputSplits:
                     flat_high[o, n] = torch.minimum(flat_high[o, n], -value[len(part) :])
                 low, high = flat_low.view(low.shape), flat_high.view(high.shape)
             bounds[relu] = (low, high)
+        return bounds, later, forms
+
+    def _rows(
+        self, relaxation: Relaxation, specs: list[int], depths: list[int], parts: Sequence[Part | None], later: list[int]
+    ) -> list[Node]:
+        """Nodes of boxes by their specifications' rows: backward passes with the bounds of all layers."""
+        whole, lower, upper, bounds = relaxation, relaxation.lower, relaxation.upper, relaxation.bounds
+        output, count = len(self.network.ops) - 1, len(specs)
+        better: dict[int, tuple[Tensor, dict[int, Tensor]]] = {}
         relus = list(bounds)
         # Specifications may have different numbers of rows: every row of every box is an instance.
         owned = self.owned[specs]
         owner, row = owned.nonzero().T
         cost = torch.eye(owned.shape[1], dtype=lower.dtype, device=lower.device)[row]
-        relaxation = Relaxation(network, lower, upper, bounds, self.deadline).select(owner)
+        relaxation = whole.select(owner)
         trace = relaxation.backward(output, cost, relaxation.start(relus, len(owner)), charge=True, coarse=self.coarse)
         value = trace.value
         best = value.new_full((count,), -torch.inf).scatter_reduce_(0, owner, value, "amax")
@@ -217,7 +246,7 @@ class InputSplits:
                 matter = needed(near, improved, slopes)
                 better = {number: (mix[k], {r: s[k] for r, s in matter.items()}) for k, number in enumerate(open_.tolist())}
         if self.parts is not None:
-            starts = Relaxation(network, lower, upper, bounds).start(relus, count)
+            starts = whole.start(relus, count)
             tied = {r: ((low + high).abs() <= TIE * (high - low)).flatten(1).any(1).tolist() for r, (low, high) in bounds.items()}
             for k in (best > 0).nonzero()[:, 0].tolist():
                 part, ties = parts[k], {r: s[k] for r, s in starts.items() if tied[r][k]}
@@ -243,7 +272,7 @@ class InputSplits:
         for k, (bound, longest) in enumerate(zip(*torch.stack([best, widest.to(best)]).tolist(), strict=True)):
             state = InputBox(specs[k], lower[k].clone(), upper[k].clone(), int(longest), parts[k]) if bound <= 0 else None
             children.append(Node(bound, depths[k], state, 0 if state is None else state.bytes))
-        return Expansion(children)
+        return children
 
     def _affine_form(self, relu: int, box: Pair, sign: float) -> AffineForm:
         """The pre-activations of a first ReLU, times 1 or -1, from below in a box ``(1, *input_shape)`` each."""

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import NonFiniteError
+from blocklp.problems.verification.clipped_boxes import ClippedBoxes
 from blocklp.problems.verification.curve_slopes import MIDDLE
 from blocklp.problems.verification.exact import solve_leaf
 from blocklp.problems.verification.interval_cuts import IntervalCuts
@@ -28,13 +29,16 @@ from blocklp.search.parameter_ascent import ascend
 CANDIDATES = 4
 """Neurons of a node whose two children are bounded before one of them is chosen (filtered smart branching, De Palma 2021)."""
 
+ROUNDS = 2
+"""How often the box of an open node is clipped and bounded again with the same multipliers: one backward pass each."""
+
 ON_DEVICE = 16_000_000
 """Activations of all nodes of a batch on a device other than the CPU, whose launches should be worth their while."""
 
 MOST_NODES = 2048
 """Nodes of a batch, which are also worked on one by one."""
 
-PACKED = ("signs", "cuts", "slopes", "betas")
+PACKED = ("signs", "cuts", "slopes", "betas", "ends")
 """The tensors of a node."""
 
 RAY_FACTORS = tuple(10.0**k for k in range(13))
@@ -55,6 +59,8 @@ class SplitState:
         ``(2, smooth)`` float64: lower and upper bounds of the pre-activations of smooth ones.
     slopes, betas : Tensor
         ``(unstable,)`` float32: multipliers of the dual.
+    ends : Tensor
+        Its part of the input box, and bounds of first layers: :class:`ClippedBoxes`.
     candidates : tuple of int
         Free neurons worth a split, the most promising first.
     part : Part, optional
@@ -66,13 +72,14 @@ class SplitState:
     cuts: Tensor
     slopes: Tensor
     betas: Tensor
+    ends: Tensor
     candidates: tuple[int, ...]
     part: Part | None = None
 
     @property
     def bytes(self) -> int:
         """Size."""
-        return sum(t.numel() * t.element_size() for t in (self.signs, self.cuts, self.slopes, self.betas))
+        return sum(t.numel() * t.element_size() for t in (self.signs, self.cuts, self.slopes, self.betas, self.ends))
 
 
 class ReluSplits:
@@ -120,6 +127,7 @@ class ReluSplits:
         self.free = {r: (relaxation.open[r].flatten() | (fixed[r] != 0)).nonzero()[:, 0] for r in self.relus}
         self.fixed = torch.cat([fixed[r][self.free[r]] for r in self.relus]).to(torch.int8)
         self.cuts = IntervalCuts(relaxation, self.free)
+        self.boxes = ClippedBoxes(relaxation, self.free, part is None)
         self.steps, self.inspect, self.deadline = steps, inspect, relaxation.deadline
         self.margin = 1e-5 * (1 + float(right.abs().max()))  # what float32 must be above zero by
         self.mixes, self.owned = (torch.eye(len(rows), dtype=kind, device=device) for kind in (torch.float64, torch.bool))
@@ -156,8 +164,10 @@ class ReluSplits:
         packed = self._packed(dual.named(found)[0])
         signs = self.fixed.to(packed.device).repeat(len(packed), 1)
         parts = [None] * len(packed) if self.part is None else self.part.by_clause(clauses)
-        cuts = self.cuts.root.repeat(len(packed), 1, 1)
-        return self._bounded(list(range(len(packed))), signs, cuts, packed, torch.zeros_like(packed), [0] * len(packed), parts)
+        cuts, ends = (own.root.repeat(len(packed), 1, 1) for own in (self.cuts, self.boxes))
+        return self._bounded(
+            list(range(len(packed))), signs, cuts, packed, torch.zeros_like(packed), ends, depths=[0] * len(packed), parts=parts
+        )
 
     def halves(self, nodes: Sequence[Node]) -> list[tuple[dict[int, Tensor], Part | None]]:
         """Split the region of these root nodes of one clause at the neuron that costs their bounds most.
@@ -216,14 +226,18 @@ class ReluSplits:
             return Expansion(children, unresolved=unresolved)
         states = [n.state for n in nodes]
         chosen, specs = self._choose(states), [s.spec for s in states] * 2
-        signs, cuts, slopes, betas = packed = [torch.cat([torch.stack([getattr(s, name) for s in states])] * 2) for name in PACKED]
+        packed = [torch.cat([torch.stack([getattr(s, name) for s in states])] * 2) for name in PACKED]
+        places = [self._place(c) for c in chosen.tolist()] if self.boxes.on else []
         for side, sign in enumerate((1, -1)):
-            self.cuts.split([p.tensor_split(2)[side] for p in packed], chosen, sign)
+            own = [p.tensor_split(2)[side] for p in packed]
+            self.cuts.split(own[:4], chosen, sign)
+            if places:
+                own[4].copy_(self.boxes.split(own[4], [r for r, _ in places], [n for _, n in places], sign))
         parts: list[Part | None] = [None] * len(specs)
         if self.part is not None:
             pairs = [s.part.split(*self._place(int(c))) for s, c in zip(states, chosen.flatten(), strict=True) if s.part is not None]
             parts = [pair[side] for side in (0, 1) for pair in pairs]
-        children += self._bounded(specs, signs, cuts, slopes, betas, [n.depth + 1 for n in nodes] * 2, parts)
+        children += self._bounded(specs, *packed, depths=[n.depth + 1 for n in nodes] * 2, parts=parts)
         return Expansion(children, unresolved=unresolved)
 
     def _leaf(self, node: Node) -> Node:
@@ -281,7 +295,7 @@ class ReluSplits:
         specs = self._there([s.spec for s in states for _ in range(2 * most)])
         packed = [torch.stack([getattr(s, name) for s in states]).repeat_interleave(2 * most, 0) for name in PACKED]
         for half, sign in enumerate((1, -1)):
-            self.cuts.split([p[half::2] for p in packed], candidates.flatten(), sign)
+            self.cuts.split([p[half::2] for p in packed[:4]], candidates.flatten(), sign)
         values = []
         for part in torch.split(torch.arange(len(specs), device=specs.device), 2 * self.batch):
             dual, start = self._dual(self.fast, specs[part], *(p[part] for p in packed))
@@ -296,7 +310,7 @@ class ReluSplits:
         return torch.cat([tensors[r].flatten(1)[:, self.free[r]] for r in self.relus], 1)
 
     def _dual(
-        self, whole: Relaxation, specs: Tensor, signs: Tensor, cuts: Tensor, slopes: Tensor, betas: Tensor
+        self, whole: Relaxation, specs: Tensor, signs: Tensor, cuts: Tensor, slopes: Tensor, betas: Tensor, ends: Tensor
     ) -> tuple[SlopeDual, list[Tensor]]:
         """The dual of some nodes and their multipliers as its parameters."""
         bounds, split, start_slopes, start_betas, first, first_cut = {}, {}, [], [], 0, 0
@@ -308,9 +322,11 @@ class ReluSplits:
             sign = signs[:, part]
             low, high = (b.flatten(1).repeat(len(signs), 1) for b in whole.bounds[r])
             shape = (len(signs), *whole.bounds[r][0].shape[1:])
+            if (clipped := self.boxes.bounds(r, ends)) is not None:
+                low, high = torch.maximum(low, clipped[0].to(dtype)), torch.minimum(high, clipped[1].to(dtype))
             if r not in self.cuts.curves:
-                low[:, free] = low[:, free].masked_fill(sign > 0, 0.0)
-                high[:, free] = high[:, free].masked_fill(sign < 0, 0.0)
+                low[:, free] = torch.where(sign > 0, low[:, free].clamp(min=0), low[:, free])
+                high[:, free] = torch.where(sign < 0, high[:, free].clamp(max=0), high[:, free])
                 slope = (low >= 0).to(dtype)
                 slope[:, free] = torch.where(sign == 0, slopes[:, part].to(dtype), (sign > 0).to(dtype))
             else:
@@ -325,7 +341,8 @@ class ReluSplits:
             dense[:, free] = sign.to(dtype) * self.scales[r]
             split[r] = dense.view(shape)
             start_betas.append(beta.view(shape))
-        relaxation = replace(whole, bounds=bounds)
+        lower, upper = (end.to(dtype) for end in self.boxes.box(ends))
+        relaxation = replace(whole, bounds=bounds, lower=lower, upper=upper)
         relaxation.__dict__["noise"] = whole.noise  # that of the root is larger
         return SlopeDual(relaxation, self.node, self.mixes[specs].to(dtype), self.relus, split), start_slopes + start_betas
 
@@ -333,34 +350,39 @@ class ReluSplits:
         """Integers where the network lies; nobody waits for it."""
         return torch.tensor(numbers, dtype=torch.int64).to(self.mixes.device, non_blocking=True)
 
-    def _bounded(
-        self,
-        owners: list[int],
-        signs: Tensor,
-        cuts: Tensor,
-        slopes: Tensor,
-        betas: Tensor,
-        depths: list[int],
-        parts: Sequence[Part | None],
-    ) -> list[Node]:
+    def _bounded(self, owners: list[int], *packed: Tensor, depths: list[int], parts: Sequence[Part | None]) -> list[Node]:
         """Bound nodes, pick candidates for their next split, and look at what their minimisers do in the network."""
-        specs = self._there(owners)
-        dual, start = self._dual(self.fast, specs, signs, cuts, slopes, betas)
+        specs, (signs, cuts, slopes, betas, ends) = self._there(owners), packed
+        signs, empty = self.boxes.implied(ends, signs)
+        dual, start = self._dual(self.fast, specs, signs, cuts, slopes, betas, ends)
         reached = ascend(dual, start, self.steps, lambda value: value > self.margin, out_of_time(self.deadline))
         found, betas_ = dual.named(reached.parameters)[0], dict(zip(self.relus, reached.parameters[len(self.relus) :], strict=True))
         pack = [self._packed(found), self._packed(betas_)]
-        precise, exact_start = self._dual(self.exact, specs, signs, cuts, pack[0] if self.part is None else stated(pack[0]), pack[1])
-        slopes_, betas_ = precise.named(exact_start)
-        precise.relaxation.__dict__["magnitudes"] = self.exact.magnitudes  # those of the root are larger
-        trace = precise.relaxation.backward(self.node, precise.cost, slopes_, betas_, charge=True, coarse=self.coarse)
-        bounds = trace.value.tolist()
+        given = pack[0] if self.part is None else stated(pack[0])
+        precise, slopes_, betas_, trace = self._precise(specs, signs, cuts, given, pack[1], ends)
+        # Points above the margin were clipped off the boxes of children: of these no more is claimed.
+        most = self.margin if self.boxes.on else math.inf
+        values = trace.value.masked_fill(empty, torch.inf).tolist()
+        bounds = [min(value, most) if depth else value for value, depth in zip(values, depths, strict=True)]
         matter = {} if self.part is None else needed(precise.relaxation, trace, slopes_)
         open_ = [k for k, bound in enumerate(bounds) if not bound > 0]
         candidates: dict[int, tuple[int, ...]] = {}
         if open_:
             rows = self._there(open_)
-            self.inspect(torch.where(trace.cost > 0, self.exact.lower, self.exact.upper)[rows])
-            scores = self._scores(precise, trace, slopes_)[rows]
+            self.inspect(precise.relaxation.minimiser(trace)[rows])
+            if not self.boxes.on:
+                scores = self._scores(precise, trace, slopes_)[rows]
+            else:
+                # What is left of the box is bounded again with the same multipliers.
+                cost, value = trace.cost[rows], trace.value[rows]
+                for _ in range(ROUNDS):
+                    ends[rows] = self.boxes.clip(ends[rows], cost.flatten(1), value - self.margin, within=True)
+                    signs[rows], hopeless = self.boxes.implied(ends[rows], signs[rows])
+                    precise, slopes_, _, trace = self._precise(specs[rows], *(t[rows] for t in (signs, cuts, *pack, ends)))
+                    cost, value = trace.cost, trace.value
+                for k, v in zip(open_, trace.value.masked_fill(hopeless, torch.inf).tolist(), strict=True):
+                    bounds[k] = max(bounds[k], min(v, most))
+                scores = self._scores(precise, trace, slopes_)
             scores = scores.masked_fill(self.cuts.done(signs[rows], cuts[rows]), -1.0)
             top = scores.topk(min(CANDIDATES, self.total), 1)
             # All that the host has to know of them at once; neurons are few enough for floating-point numbers.
@@ -376,10 +398,24 @@ class ReluSplits:
                     part.close(self.mixes[spec][self.owned[spec]], *mine)
             else:
                 state = SplitState(
-                    spec, signs[k].clone(), cuts[k].clone(), pack[0][k].clone(), pack[1][k].clone(), candidates[k], part
+                    spec,
+                    signs[k].clone(),
+                    cuts[k].clone(),
+                    pack[0][k].clone(),
+                    pack[1][k].clone(),
+                    ends[k].clone(),
+                    candidates[k],
+                    part,
                 )
                 nodes.append(Node(bound, depth, state, state.bytes))
         return nodes
+
+    def _precise(self, specs: Tensor, *packed: Tensor) -> tuple[SlopeDual, dict[int, Tensor], dict[int, Tensor], Trace]:
+        """Bounds of nodes in float64, with all rounding charged; their dual and its multipliers."""
+        dual, start = self._dual(self.exact, specs, *packed)
+        slopes, betas = dual.named(start)
+        dual.relaxation.__dict__["magnitudes"] = self.exact.magnitudes  # those of the root are larger
+        return dual, slopes, betas, dual.relaxation.backward(self.node, dual.cost, slopes, betas, charge=True, coarse=self.coarse)
 
     def _scores(self, dual: SlopeDual, trace: Trace, slopes: dict[int, Tensor]) -> Tensor:
         """How far the relaxation of a neuron is from the function at the minimiser, and how much a ReLU's upper line costs."""

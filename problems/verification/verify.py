@@ -22,6 +22,7 @@ from blocklp.deadline import Deadline
 from blocklp.errors import FormatError, ModelError, OptionError, ShapeError, TimeLimitError
 from blocklp.problems.verification.attack import confirm, find_counterexample
 from blocklp.problems.verification.input_splits import InputSplits
+from blocklp.problems.verification.merging import merged
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operations import Conv, SmoothActivation
 from blocklp.problems.verification.proof import check_proof
@@ -149,6 +150,8 @@ def verify(
         )
     running = runtime_of(network) if runtime is None else runtime
     written = Proof() if proof else None
+    if not proof and known is None and not network.unit:
+        network = merged(network)
     run = _Verification(network, prop, deadline, running, attack, known, written, executor, callback, settings)
     for number, clause in enumerate(prop.clauses if known is not None else ()):
         assert known is not None

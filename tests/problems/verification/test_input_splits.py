@@ -13,6 +13,7 @@ from blocklp.problems.verification.input_splits import InputSplits
 from blocklp.problems.verification.network import Builder, Network
 from blocklp.problems.verification.operations import Linear, Sparse
 from blocklp.problems.verification.proof import check_proof
+from blocklp.problems.verification.proving import Part
 
 
 def lattice(terms: int, sets: int, seed: int) -> tuple[Network, Tensor, Tensor, Tensor]:
@@ -77,7 +78,7 @@ def test_verdicts_on_lattices_are_right(terms: int, sets: int, seed: int) -> Non
 
 def test_affine_forms_hold_in_all_boxes_within_theirs() -> None:
     network, weight, bias, chosen = lattice(16, 64, 3)
-    splits = InputSplits(network, [torch.eye(1).double()], [torch.zeros(1).double()], lambda x: None, Deadline())
+    splits = InputSplits(network, [torch.eye(1).double()], [torch.zeros(1).double()], lambda x: None, Deadline(), [Part()])
     whole = torch.full((1, 2), -2.0, dtype=torch.float64), torch.full((1, 2), 2.0, dtype=torch.float64)
     splits.roots([(0, whole[0][0], whole[1][0])])
     (relu,) = splits.forms

@@ -79,7 +79,7 @@ class Leaves:
         splits.roots([0] * len(self.rows) + [1], 3)
         self.seen = []
         signs = torch.cat([torch.where(on[r].flatten()[splits.free[r]], 1, -1) for r in splits.relus]).to(torch.int8)
-        state = SplitState(0, signs, splits.cuts.root, (signs > 0).float(), torch.zeros(len(signs)), ())
+        state = SplitState(0, signs, splits.cuts.root, (signs > 0).float(), torch.zeros(len(signs)), splits.boxes.root, ())
         return splits.expand([Node(-1.0, 3, state)])
 
 

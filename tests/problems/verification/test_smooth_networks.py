@@ -209,12 +209,13 @@ def test_nodes_of_the_search_bound_the_points_that_they_hold(name: str) -> None:
     slopes, betas = torch.rand(z.shape, generator=g), 0.3 * torch.randn(z.shape, generator=g)
     betas = torch.where(bent, betas.abs() * signs, betas)
     specs = torch.arange(len(x)) % 2
-    dual, start = splits._dual(splits.exact, specs, signs, cuts, slopes, betas)
+    ends = splits.boxes.root.repeat(len(x), 1, 1)
+    dual, start = splits._dual(splits.exact, specs, signs, cuts, slopes, betas, ends)
     value = dual.relaxation.backward(splits.node, dual.cost, *dual.named(start), charge=True).value
     truth = results[-1].gather(1, specs[:, None])[:, 0]
     assert bool((value <= truth + 1e-9).all())
     # What the search itself makes of these nodes.
-    nodes = splits._bounded(specs.tolist(), signs, cuts, slopes, betas, [0] * len(x), [None] * len(x))
+    nodes = splits._bounded(specs.tolist(), signs, cuts, slopes, betas, ends, depths=[0] * len(x), parts=[None] * len(x))
     assert all(node.bound <= y + 1e-9 for node, y in zip(nodes, truth.tolist(), strict=True))
     children = splits.expand([node for node in nodes if node.bound <= 0]).children
     assert all(bool((child.state.cuts[0] <= child.state.cuts[1]).all()) for child in children if child.state is not None)
