@@ -27,15 +27,21 @@ from blocklp.problems.qpbo import Qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model
 
 
-def max_flow(qubo: Qubo) -> tuple[float, float, float]:
-    """Exact roof dual by Kolmogorov's QPBO: value, seconds to build, seconds to solve."""
-    began = time.perf_counter()
+def flow_graph(qubo: Qubo) -> Any:
+    """State a quadratic function for Kolmogorov's QPBO: a ``thinqpbo.QPBODouble`` that is not solved yet."""
     graph = thinqpbo.QPBODouble(qubo.n, len(qubo.edges))
     graph.add_node(qubo.n)
     for i, a in enumerate(qubo.linear.tolist()):
         graph.add_unary_term(i, 0.0, a)
     for (i, j), p in zip(qubo.edges.tolist(), qubo.quadratic.tolist(), strict=True):
         graph.add_pairwise_term(i, j, 0.0, 0.0, 0.0, p)
+    return graph
+
+
+def max_flow(qubo: Qubo) -> tuple[float, float, float]:
+    """Exact roof dual by Kolmogorov's QPBO: value, seconds to build, seconds to solve."""
+    began = time.perf_counter()
+    graph = flow_graph(qubo)
     built = time.perf_counter()
     graph.solve()
     value = graph.compute_twice_lower_bound() / 2 + qubo.offset

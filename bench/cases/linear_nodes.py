@@ -15,7 +15,7 @@ from scipy.sparse import csr_array, vstack
 
 import blocklp as bl
 from bench.data import data
-from bench.registry import Record, case
+from bench.registry import Record, case, threads
 from blocklp.general_solvers.linear_program import Array, LinearProgram, loaded_highs
 from blocklp.problems.lp import read_linear_program
 
@@ -153,13 +153,11 @@ def tightening(program: LinearProgram, nodes: bl.LinearNodes, depth: int) -> Rec
     root = nodes.root.bound.item()
     cutoff = root + 0.01 * abs(root) * (-1 if program.maximize else 1)
     columns = np.random.default_rng(0).permutation(len(program.c))[:100]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    nodes.tighten(columns[:1], cutoff)
-    began = time.process_time()
-    nodes.tighten(columns, cutoff)
-    ours = time.process_time() - began
-    torch.set_num_threads(threads)
+    with threads(1):
+        nodes.tighten(columns[:1], cutoff)
+        began = time.process_time()
+        nodes.tighten(columns, cutoff)
+        ours = time.process_time() - began
     side = cutoff - program.offset
     ends = (np.inf, side) if program.maximize else (side, -np.inf)
     rows = csr_array(vstack([program.A, csr_array(program.c[None])]))

@@ -6,10 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-import torch
-
 from bench.data import data
-from bench.registry import Record, case
+from bench.registry import Record, case, threads
 from bench.verification_data import MEAN, NETS, STD, images
 from blocklp.problems.verification.images import Image, image_box, read_images
 from blocklp.problems.verification.onnx_files import Runtime
@@ -32,12 +30,8 @@ KINDS = {"unsat": "verified", "sat": "attacked"}
     "with another result alone.",
 )
 def run(quick: bool) -> list[Record]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with threads(1):
         return [_compare(10 if quick else IMAGES)]
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _compare(count: int) -> Record:

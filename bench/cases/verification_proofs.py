@@ -8,10 +8,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import torch
-
 from bench.data import data
-from bench.registry import Record, case
+from bench.registry import Record, case, threads
 from blocklp.errors import FormatError
 from blocklp.problems.verification.onnx_files import Runtime
 from blocklp.problems.verification.onnx_reader import read_onnx
@@ -50,13 +48,9 @@ TIMEOUT = 120.0
     "refused.",
 )
 def run(quick: bool) -> Iterator[Record]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with threads(1):
         for family, net, spec in QUICK if quick else INSTANCES:
             yield _measure(family, net, spec)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _measure(family: str, net: str, spec: str) -> Record:

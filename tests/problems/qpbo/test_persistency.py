@@ -138,13 +138,10 @@ def test_wrong_points_are_refused_by_name():
 
 def roof_dual_labels(qubo):
     """Strong and weak labels from max-flow, -1 where there is none."""
-    thinqpbo = pytest.importorskip("thinqpbo")
-    graph = thinqpbo.QPBODouble(qubo.n, len(qubo.edges))
-    graph.add_node(qubo.n)
-    for node, value in enumerate(qubo.linear.tolist()):
-        graph.add_unary_term(node, 0.0, value)
-    for (head, tail), value in zip(qubo.edges.tolist(), qubo.quadratic.tolist(), strict=True):
-        graph.add_pairwise_term(head, tail, 0.0, 0.0, 0.0, value)
+    pytest.importorskip("thinqpbo")
+    from bench.rivals import flow_graph
+
+    graph = flow_graph(qubo)
     graph.solve()
     strong = np.array([graph.get_label(node) for node in range(qubo.n)])
     graph.compute_weak_persistencies()
