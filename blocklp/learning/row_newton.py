@@ -150,7 +150,7 @@ class RowSystem:
         systems = [(group, own) for group in problem.groups if (own := group.constraints) is not None]
         count = 0 if rows is None else rows.count
         count += sum(group.blocks * own.matrix.shape[2] for group, own in systems)
-        if count * size > MOST_ENTRIES or count**3 > MOST_WORK * size:
+        if not count or count * size > MOST_ENTRIES or count**3 > MOST_WORK * size:
             return None
         matrix = problem.cost.new_zeros(count, size)
         lower, upper = problem.cost.new_zeros(2, count)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 import blocklp as bl
+from blocklp.blocks.box import Box
 from blocklp.decomposition.problem import Decomposition
 from blocklp.learning.proximal_points import ProximalPoints
 from blocklp.learning.row_newton import RowSystem
@@ -113,6 +114,17 @@ def test_rows_that_leave_no_point_are_never_called_solved() -> None:
     problem, system = problem_of(m)
     _, _, residual, _ = system.nearest(targets(problem, 50, 1.0), None, 1e-10, 100)
     assert float(residual.min()) > 1e-3
+
+
+def test_boxes_that_share_a_variable_have_no_rows() -> None:
+    m = bl.Model()
+    x, price = m.variable("x", 3, lower=-4, upper=4), m.parameter("price", 3)
+    m.add(Box([-1.0, 0.0], [1.0, 0.5]), scope=[x[[0]], x[[1]]])
+    m.add(Box([-0.5, 0.0], [0.2, 0.3]), scope=[x[[1]], x[[2]]])
+    m.minimize((price * x).sum())
+    given = targets(m.compile().decomposition(values={price: torch.zeros(3)}), 20, 1.0)
+    lower, upper = torch.tensor([[-1.0, 0.0, 0.0], [1.0, 0.2, 0.3]], dtype=torch.float64)
+    torch.testing.assert_close(bl.Layer(m, cost=price)(given), (-given).clamp(lower, upper), atol=1e-12, rtol=0)
 
 
 def test_systems_of_many_rows_are_left_to_alternating_directions() -> None:
