@@ -242,11 +242,6 @@ def test_opengm_without_h5py(tmp_path, monkeypatch):
             "a 4 2 1 9\n2 2 2 2\n4 0 1 2 3 -1 knapsackv 1 1 7 0 1\n",
             "line 3, word '7'.*not in the scope",
         ),
-        (
-            "a.wcsp",
-            "a 4 2 1 9\n2 2 2 2\n4 0 1 2 3 -1 sregular edit 1\n",
-            "word 'edit'.*edit distances are not read",
-        ),
         ("a.wcsp", "a 4 2 1 9\n2 2 2 2\n4 0 1 2 3 -1 wregular 2 1 2 0\n", "word '2'.*state.*in 0 .. 1"),
         ("a.wcsp", f"a 30 2 1 9\n{'2 ' * 30}\n30 {MANY} -1 MST\n", "MST of line 3 on 30 variables"),
         (
