@@ -224,11 +224,13 @@ class RowSystem:
         for _ in range(min(most, MOST_STEPS)):
             here = self._stepped(target[left], here)
             before = found.residual[left]
-            ended = (here.residual <= EXACT) | ((before <= tolerance) & (here.residual >= before))
+            stalled = (before <= tolerance) & (here.residual >= before)
+            if bool(stalled.any()):
+                left, here = left[~stalled], here.select(~stalled)
             found.put(left, here)
-            if bool(ended.any()):
-                keep = (~ended).nonzero()[:, 0]
-                left, here = left[keep], here.select(keep)
+            open_ = here.residual > EXACT
+            if not bool(open_.all()):
+                left, here = left[open_], here.select(open_)
             if not len(left):
                 break
         activity = self.activities(found.x)

@@ -164,7 +164,7 @@ class IntegerProgram:
 
     def allowed(self) -> float:
         """Return how far below the best value the bound may stay."""
-        return self.tol * max(abs(self.best), CANCELLED * self.size)
+        return 0.0 if math.isinf(self.best) else self.tol * max(abs(self.best), CANCELLED * self.size)
 
     def keep(self, value: float, point: Tensor) -> None:
         """Take a point as the best one."""

@@ -100,14 +100,15 @@ class AffineForms:
             low, high = (end.clamp(-torch.finfo(of.error.dtype).max, torch.finfo(of.error.dtype).max) for end in bounds(at))
             below, above = low.clamp(max=0), high.clamp(min=0)
             # Between the chord's slope times z and the chord itself; on or off, the identity or zero.
-            slope = above / (above - below).clamp(min=torch.finfo(low.dtype).tiny)
+            slope = (above / 2) / (above / 2 - below / 2).clamp(min=torch.finfo(low.dtype).tiny)  # of halves, lest it overflows
             slope = torch.where(high <= 0, torch.zeros_like(slope), torch.where(low >= 0, torch.ones_like(slope), slope))
             half = -slope * below / 2
             affine = of.affine * slope
             affine[0] += half
             error = of.error * slope + half
             size = (of.affine[0].abs() + of.radius) * slope + half
-            return Form(affine, error + roundoff(16, size) * (slope > 0))
+            lost = (slope == 0) & (high > 0)  # nothing is known where the slope underflows
+            return Form(affine, (error + roundoff(16, size) * (slope > 0)).masked_fill(lost, torch.inf))
         if isinstance(op, Add):
             other = self.found[op.inputs[1]]
             affine, error = of.affine + other.affine, of.error + other.error

@@ -24,8 +24,8 @@ from blocklp.problems.verification.operations import Affine, Computed, Linear, O
 SHORT = 4096.0
 """Factors of a product of matrices that is formed in float64 are whole multiples of 1 / SHORT, of at most this magnitude."""
 
-TERMS = 32
-"""Terms of a sum of such products, at most: with these limits every one of them is exact in float64."""
+TERMS = 31
+"""Products of a sum, at most: with these limits every sum of them and one constant is exact in float64."""
 
 
 def merged(network: Network) -> Network:
@@ -45,7 +45,9 @@ def merged(network: Network) -> Network:
         relu = network.ops[op.inputs[0]]
         if _plain(op) and isinstance(relu, Relu) and users[op.inputs[0]] == 1:
             before = network.ops[relu.inputs[0]]
-            found = _without_opposites(before, op) if _plain(before) and users[relu.inputs[0]] == 1 else None
+            if relu.inputs[0] in pairs or users[relu.inputs[0]] != 1 or not _plain(before):
+                continue  # the matrix before goes itself, or is needed elsewhere
+            found = _without_opposites(before, op)
             if found is not None:
                 pairs[at] = found
     if not pairs:

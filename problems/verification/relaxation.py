@@ -79,7 +79,7 @@ class Relaxation:
             if not isinstance(self.network.ops[relu], Relu):
                 continue
             low, high = lower.clamp(max=0), upper.clamp(min=0)
-            slope = high / (high - low).clamp(min=torch.finfo(low.dtype).tiny)
+            slope = (high / 2) / (high / 2 - low / 2).clamp(min=torch.finfo(low.dtype).tiny / 2)  # of halves, lest it overflows
             # l = u = 0 is a neuron fixed to zero, whatever its pre-activation is: windows fill their outside with these.
             slope = torch.where(upper <= 0, torch.zeros_like(slope), torch.where(lower >= 0, torch.ones_like(slope), slope))
             lines[relu] = (slope, -slope * low)

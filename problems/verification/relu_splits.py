@@ -160,7 +160,7 @@ class ReluSplits:
         if len(best) < len(rows):
             mixed = MixedDual(SlopeDual(self.fast, self.node, rows[best], self.relus, {}), self.owned)
             found = ascend(mixed, found, steps, late=late).parameters
-        self.mixes = found.pop().double() if self.part is None else stated_mix(found.pop())
+        self.mixes = _within(found.pop().double()) if self.part is None else stated_mix(found.pop())
         packed = self._packed(dual.named(found)[0])
         signs = self.fixed.to(packed.device).repeat(len(packed), 1)
         parts = [None] * len(packed) if self.part is None else self.part.by_clause(clauses)
@@ -260,7 +260,7 @@ class ReluSplits:
             factors = torch.tensor(chosen, dtype=torch.float64, device=device)
             # Whatever the LP code says, only rows of the clause count, and none is subtracted.
             cost = torch.as_tensor(mix, device=device).clamp(min=0) * owned if found.status == "optimal" else self.mixes[state.spec]
-            cost = cost if state.part is None else stated_mix(cost)
+            cost = _within(cost) if state.part is None else stated_mix(cost)
             rays = {r: self._implied(r, torch.as_tensor(beta, device=device), dual.relaxation, factors) for r, beta in betas.items()}
             slopes, _ = dual.named(start)
             costs = cost.repeat(len(factors), 1)
@@ -269,7 +269,7 @@ class ReluSplits:
             if bound > 0:
                 if state.part is not None:
                     state.part.close(cost[owned], {}, {r: beta[int(values.argmax())] for r, beta in rays.items()})
-                return Node(bound, node.depth)
+                return Node(min(bound, self.margin) if self.boxes.on else bound, node.depth)  # as its box was clipped, too
         if found.status == "optimal":
             self.inspect(torch.as_tensor(found.x, device=device).view(1, *lower.shape))
         return node
@@ -439,3 +439,9 @@ class ReluSplits:
 def _scale(multipliers: Tensor) -> float:
     mean = float(multipliers.abs().mean())
     return max(mean, 1e-12) if math.isfinite(mean) else 1.0
+
+
+def _within(mixes: Tensor) -> Tensor:
+    """Weights of rows ``(..., rows)`` that add up to at most 1: a mix is never above the greatest row, if that is not negative."""
+    total = mixes.sum(-1, keepdim=True)
+    return torch.where(total > 1, mixes / (total * (1 + 1e-15 * mixes.shape[-1])), mixes)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError
 from blocklp.oracles.curves import CURVES
+from blocklp.problems.verification import Property, verify
 from blocklp.problems.verification.affine_forms import AffineForms
 from blocklp.problems.verification.merging import merged
 from blocklp.problems.verification.network import Builder, Network
@@ -97,3 +99,31 @@ def test_affine_forms_say_that_they_know_no_smooth_activation() -> None:
     forms = AffineForms(network, *(end[None] for end in unit_box(network, 0)), Deadline())
     with pytest.raises(ModelError, match="smooth"):
         forms.at(len(network.ops) - 1, lambda at: pytest.fail("no bounds are asked for"))
+
+
+def test_opposites_in_consecutive_layers_are_the_same_function() -> None:
+    builder = Builder((1,), "two layers of opposites")
+    first = builder.relu(builder.linear(0, torch.tensor([[1.0], [-1.0]])))
+    second = builder.relu(builder.linear(first, torch.tensor([[1.0, 1.0], [-1.0, -1.0]]), torch.tensor([-0.5, 0.5])))
+    builder.linear(second, torch.tensor([[1.0, 1.0]]))
+    network = builder.build()
+    one = merged(network)
+    assert relus(one) < relus(network) == 4
+    x = torch.linspace(-2, 2, 101, dtype=torch.float64)[:, None]
+    torch.testing.assert_close(one(x), (x.abs() - 0.5).abs(), atol=1e-14, rtol=0)
+
+
+@pytest.mark.parametrize("largest", [1e300, 1.7e308])
+def test_bounds_at_the_end_of_float64_lose_nothing(largest: float) -> None:
+    """The width of an argument's bounds overflows, each of which is finite."""
+    builder, at = Builder((1,), "scaled up and down"), 0
+    for factor in (1e150, largest / 1e150, None, 1e-150, 1e150 / largest):
+        at = builder.relu(at) if factor is None else builder.linear(at, torch.tensor([[factor]], dtype=torch.float64))
+    network = builder.build()
+    assert float(network(torch.ones(1, 1, dtype=torch.float64))) == pytest.approx(1.0)
+    box = torch.tensor([[-1.0]]).double(), torch.tensor([[1.0]]).double()
+    forms, node = AffineForms(network, *box, Deadline()), len(network.ops) - 1
+    high = forms.at(node, lambda relu: forms.at(network.ops[relu].inputs[0], lambda _: box).ends()).ends()[1]
+    assert float(high) >= 1.0
+    prop = Property.of(np.array([-1.0]), np.array([1.0]), np.array([[-1.0]]), np.array([-0.5]))
+    assert verify(network, prop, timeout=0.5, attack=False).status != "unsat"

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from blocklp.errors import OptionError, ShapeError
-from blocklp.problems.verification import Network, Property, Runtime, VerifySettings, read_onnx, read_property, verify
+from blocklp.problems.verification import Network, Property, Runtime, VerifySettings, from_torch, read_onnx, read_property, verify
 from blocklp.problems.verification.bounds import network_bounds
 from blocklp.problems.verification.exact import planet_lp, solve_leaf
 from blocklp.problems.verification.operations import Relu
@@ -255,3 +255,27 @@ def test_shared_instances(row: dict[str, str]) -> None:
     assert verdict.status == row["expected"]
     if row["expected"] == "sat":
         assert verify(network, prop, timeout=1, attack=False).status in ("unknown", "timed-out")
+
+
+@pytest.mark.parametrize("seed", [500258, 500352, *range(12)])  # the first two end in leaves that an LP bounds
+def test_bounds_of_searches_by_signs_are_not_above_the_optimum(seed: int) -> None:
+    """Of several rows in small networks, whose boxes are clipped by mixes of them."""
+    draw = np.random.default_rng(seed)
+    inputs = int(draw.integers(1, 3))
+    sizes = inputs, *(int(n) for n in draw.integers(1, 4, size=draw.integers(1, 3))), 2
+    layers: list[torch.nn.Module] = []
+    for before, after in itertools.pairwise(sizes):
+        layer = torch.nn.Linear(before, after)
+        weight, bias = draw.normal(size=(after, before)) / np.sqrt(before) * 1.5, draw.normal(size=after) * 0.5
+        layer.weight.data, layer.bias.data = torch.from_numpy(weight).float(), torch.from_numpy(bias).float()
+        layers += [layer, torch.nn.ReLU()]
+    network = from_torch(torch.nn.Sequential(*layers[:-1]), (inputs,))
+    points = network(torch.from_numpy(draw.uniform(-1, 1, (4000, inputs))))
+    rows, right = torch.from_numpy(np.round(draw.normal(size=(3, 2)) * 64) / 64), torch.from_numpy(draw.normal(size=3) * 0.5)
+    least = float((points @ rows.T - right).amax(1).min())
+    right += least - 10 ** draw.uniform(-4.5, 0)
+    lower, upper = -torch.ones(inputs, dtype=torch.float64), torch.ones(inputs, dtype=torch.float64)
+    truth = least_greatest(network, lower, upper, rows, right)
+    prop = Property.of(lower.numpy(), upper.numpy(), rows.numpy(), right.numpy())
+    verdict = verify(network, prop, timeout=20, attack=False, settings=VerifySettings(few_inputs=0))
+    assert verdict.status == "unsat" and truth > 0 and 0 < verdict.bound <= truth + 1e-9
