@@ -21,10 +21,10 @@ from torch import Tensor
 from blocklp.problems.verification.network import Builder, Network
 from blocklp.problems.verification.operations import Affine, Computed, Linear, Op, Relu, Sparse
 
-SHORT = 4096.0
-"""Factors of a product of matrices that is formed in float64 are whole multiples of 1 / SHORT, of at most this magnitude."""
+SHORT, LARGEST = 4096.0, 4095.0
+"""Factors of a product of matrices that is formed in float64 are whole multiples of 1 / SHORT, of at most that magnitude."""
 
-TERMS = 31
+TERMS = 32
 """Products of a sum, at most: with these limits every sum of them and one constant is exact in float64."""
 
 
@@ -86,7 +86,7 @@ def _plain(op: Op) -> TypeGuard[Affine]:
 
 def _short(values: Tensor) -> bool:
     """Whether numbers have so few digits that products of them, and sums of a few products, are exact in float64."""
-    return bool((values * SHORT == (values * SHORT).round()).all() and (values.abs() <= SHORT).all())
+    return bool((values * SHORT == (values * SHORT).round()).all() and (values.abs() <= LARGEST).all())
 
 
 def _without_opposites(before: Affine, after: Affine) -> tuple[Matrix, Matrix, Matrix] | None:
