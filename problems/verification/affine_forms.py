@@ -23,7 +23,7 @@ from blocklp.rounding import rounding, roundoff
 
 
 @dataclass(frozen=True)
-class Form:
+class AffineEnclosure:
     """Affine forms of a result for a batch of boxes.
 
     Attributes
@@ -69,13 +69,13 @@ class AffineForms:
     """
 
     def __init__(self, network: Network, lower: Tensor, upper: Tensor, deadline: Deadline) -> None:
-        self.network, self.deadline, self.found = network, deadline, dict[int, Form]()
+        self.network, self.deadline, self.found = network, deadline, dict[int, AffineEnclosure]()
         centre, radius = (lower / 2 + upper / 2).flatten(1), (upper / 2 - lower / 2).flatten(1)
         affine = torch.cat([centre[None], torch.diag_embed(radius).transpose(0, 1)])
         error = roundoff(2, centre.abs() + radius)
-        self.found[0] = Form(affine.view(-1, *lower.shape), error.view_as(lower))
+        self.found[0] = AffineEnclosure(affine.view(-1, *lower.shape), error.view_as(lower))
 
-    def at(self, node: int, bounds: Callable[[int], Pair]) -> Form:
+    def at(self, node: int, bounds: Callable[[int], Pair]) -> AffineEnclosure:
         """The forms of a result.
 
         Parameters
@@ -90,7 +90,7 @@ class AffineForms:
                 self.found[at] = self._form(at, bounds)
         return self.found[node]
 
-    def _form(self, at: int, bounds: Callable[[int], Pair]) -> Form:
+    def _form(self, at: int, bounds: Callable[[int], Pair]) -> AffineEnclosure:
         op = self.network.ops[at]
         assert not isinstance(op, Input)
         of = self.found[op.inputs[0]]
@@ -108,13 +108,13 @@ class AffineForms:
             error = of.error * slope + half
             size = (of.affine[0].abs() + of.radius) * slope + half
             lost = (slope == 0) & (high > 0)  # nothing is known where the slope underflows
-            return Form(affine, (error + roundoff(16, size) * (slope > 0)).masked_fill(lost, torch.inf))
+            return AffineEnclosure(affine, (error + roundoff(16, size) * (slope > 0)).masked_fill(lost, torch.inf))
         if isinstance(op, Add):
             other = self.found[op.inputs[1]]
             affine, error = of.affine + other.affine, of.error + other.error
             size = of.affine[0].abs() + of.radius + other.affine[0].abs() + other.radius
             noise = float_error(op, size, unit)
-            return Form(affine, error + roundoff(4, size) + (0.0 if noise is None else noise))
+            return AffineEnclosure(affine, error + roundoff(4, size) + (0.0 if noise is None else noise))
         if not isinstance(op, Affine):
             raise ModelError(
                 f"{op.name}: affine forms are of networks of affine operations and ReLUs; bound {self.network.name} backwards"
@@ -125,4 +125,4 @@ class AffineForms:
         size = of.affine[0].abs() + of.radius + torch.finfo(affine.dtype).tiny  # for what underflows
         error = absolute.linear(of.error + share * size) + share * absolute.shift()
         noise = float_error(op, absolute(size), unit) if unit else None
-        return Form(affine, error * (1 + share) + (0.0 if noise is None else noise))
+        return AffineEnclosure(affine, error * (1 + share) + (0.0 if noise is None else noise))

@@ -150,7 +150,7 @@ def verify(
         )
     running = runtime_of(network) if runtime is None else runtime
     written = Proof() if proof else None
-    if not proof and known is None and not network.unit and network.device.type == "cpu":  # sparse products on others are no gain
+    if not proof and known is None and not network.unit and network.device.type == "cpu":  # it makes sparse matrices
         network = merged(network)
     run = _Verification(network, prop, deadline, running, attack, known, written, executor, callback, settings)
     for number, clause in enumerate(prop.clauses if known is not None else ()):

@@ -1,5 +1,6 @@
 """Search trees over workers: the optimum of brute force, and the same nodes however many workers there are."""
 
+import functools
 import itertools
 import math
 import pickle
@@ -111,7 +112,7 @@ def test_advice_has_all_that_earlier_tasks_have_told():
         lines = []
         executor = Shuffled(workers, workers, losses=0.05) if workers > 1 else InProcess()
         sharing = Sharing(batch=2, parts=3, subtree=2)
-        advice = lambda lines=lines: len(lines)  # noqa: E731
+        advice = functools.partial(len, lines)
         branch_and_bound_over(executor, [tree.root()], tree.expand, sharing=sharing, log=lines.append, advice=advice)
         told.append(lines)
     assert told[0] == told[1] and len(told[0]) > 20

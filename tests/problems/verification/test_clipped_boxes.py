@@ -7,8 +7,9 @@ import pytest
 import torch
 from scipy.optimize import linprog
 
-from blocklp.problems.verification import Property, VerifySettings, clipped_boxes, network_bounds, verify
-from blocklp.problems.verification.clipped_boxes import ClippedBoxes
+from blocklp.problems.verification import Property, VerifySettings, network_bounds, verify
+from blocklp.problems.verification.clipped_boxes import MOST_INPUTS, ClippedBoxes
+from blocklp.problems.verification.network import Builder
 from blocklp.problems.verification.operations import Linear
 from tests.problems.verification_networks import dense, unit_box
 
@@ -118,17 +119,21 @@ def test_networks_of_many_inputs_and_proofs_keep_their_boxes() -> None:
     assert ClippedBoxes(relaxation, free, False).root.shape == (2, 0)
 
 
-def test_clipping_changes_no_verdict_and_spares_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clipping_changes_no_verdict_and_spares_nodes() -> None:
+    """A network of few inputs is clipped, and one with others that nothing depends on is not."""
     network = dense(5, (24, 40, 2))
     lower, upper = unit_box(network, 5, 0.15)
     row = np.array([[1.0, -1.0]])
     assert network.inputs > VerifySettings().few_inputs
     crown = float(network_bounds(network.followed_by(torch.tensor(row), torch.zeros(1)), lower, upper).output.lower)
     nodes = []
-    for most in (100, 0):
-        monkeypatch.setattr(clipped_boxes, "MOST_INPUTS", most)
-        props = [Property.of(lower.numpy(), upper.numpy(), row, np.array([crown + shift])) for shift in (6.0, 8.0)]
-        found = [verify(network, prop, timeout=60) for prop in props]
+    for more in (0, MOST_INPUTS):
+        builder, (first, second) = Builder((24 + more,)), [op for op in network.ops if isinstance(op, Linear)]
+        hidden = builder.relu(builder.linear(0, torch.nn.functional.pad(first.weight, (0, more)), first.bias))
+        builder.linear(hidden, second.weight, second.bias)
+        ends = [np.pad(end.numpy(), (0, more)) for end in (lower, upper)]
+        props = [Property.of(*ends, row, np.array([crown + shift])) for shift in (6.0, 8.0)]
+        found = [verify(builder.build(), prop, timeout=60) for prop in props]
         assert [verdict.status for verdict in found] == ["unsat", "sat"]
         nodes.append(found[0].nodes)
     assert nodes[0] < nodes[1]
