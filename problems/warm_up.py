@@ -37,6 +37,7 @@ from blocklp.solver import Solver
 FUSED = "blocklp.kernels.fused_kernels"
 ON_GRAPHS = tuple(f"blocklp.oracles.{name}_kernels" for name in ("cut", "path", "resource_path", "transport", "tree"))
 LINEAR_NODES = "blocklp.kernels.dual_simplex_kernels"
+ACTIVE_VERTICES = "blocklp.kernels.vertex_kernels"
 SEARCHES = ("blocklp.problems.qpbo.search_kernels", "blocklp.problems.mis.search_kernels")
 
 
@@ -69,6 +70,7 @@ def warm_up() -> Iterator[tuple[str, float]]:
         ("blocks with vertices", _vertices, (FUSED,)),
         ("proximal points of blocks", _proximal, _modules(*_kinds())),
         ("nodes of linear programs", _linear_nodes, (LINEAR_NODES,)),
+        ("proximal layers", _layers, (ACTIVE_VERTICES,)),
     ]
     for name, run, modules in parts:
         for kind in (torch.float64, torch.float32):
@@ -105,6 +107,17 @@ def _linear_nodes(_kind: torch.dtype) -> None:
     m.add(np.ones((1, 3)) @ x <= 2)
     m.maximize(x[0] + 2 * x[1])
     bl.LinearNodes(m)
+
+
+def _layers(_kind: torch.dtype) -> None:
+    """Points and gradients of a layer, all in double precision, whatever its costs have."""
+    m = bl.Model()
+    x = m.variable("x", 3, lower=0, upper=1)
+    price = m.parameter("price", 3)
+    m.add(_Answers(), x[None])
+    m.minimize((price * x).sum())
+    costs = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
+    bl.Layer(m, cost=price)(costs).sum().backward()
 
 
 def _edges(kind: torch.dtype) -> None:

@@ -141,8 +141,8 @@ def draw_picture(records: list[Record], figure: Figure) -> None:
     "a portfolio LP of 50 assets with bounds on five exposures; assignments of 6 x 6, as choices by rows and by columns. 30"
     " epochs of Adam at batch 32, rate 0.01; tau, rho and sigma are in units of the mean cost, the same for all tasks. "
     "`regret` is the test set's, in per cent of the optimal values, a mean of five seeds, and `+-` their standard "
-    "deviation. `epoch` are seconds at batch 256 for 1,000 rows, forward, backward and step, with warm starts from the "
-    "epoch before; `cold` without. `PyEPO` are seconds of PyEPO 2.2.7's same loss by a model of our own on HiGHS, which keeps "
+    "deviation. `epoch` are seconds at batch 256 for 1,000 rows, forward, backward and step, halfway through the training, "
+    "with warm starts from the epoch before; `cold` without. `PyEPO` are seconds of PyEPO 2.2.7's same loss by a model of our own on HiGHS, which keeps "
     "its basis, in one or two processes, whichever is faster, and `Pyomo` by PyEPO's own way to HiGHS, a model of Pyomo; "
     "`its regret` is of the first seed. `cvxpylayers` are those of the same layer "
     "by cvxpylayers 1.2 (forward and backward only), `apart` the largest difference between its points and ours. The rivals"
@@ -168,7 +168,7 @@ def record(name: str, label: str, way: Way, tasks: list[Task], epochs: int, riva
         for _ in range(epochs):
             trained.epoch(BATCH)
         lost.append(trained.regret())
-    warm, cold = timed(tasks[0], way, epochs // 3)
+    warm, cold = timed(tasks[0], way, epochs // 2)
     pyepo = {"spo": "SPO+", "young": "Fenchel-Young"}.get(way.loss) if way.mode != "prox" else None
     prox = way.mode == "prox" and way.loss == "cost"
     return {
@@ -187,12 +187,13 @@ def record(name: str, label: str, way: Way, tasks: list[Task], epochs: int, riva
 
 
 def timed(task: Task, way: Way, epochs: int) -> tuple[float, float]:
-    """Least seconds of an epoch at batch 256 from warm and from cold starts, after some epochs of training."""
+    """Least seconds of an epoch at batch 256 from warm and from cold starts, halfway through the training."""
     trained = Trained(task, way, 0)
     for _ in range(epochs):
-        trained.epoch(256)
+        trained.epoch(BATCH)
     warm, cold = [], []
     for _ in range(5):
+        trained.epoch(256)  # so that a warm epoch follows on another
         warm.append(trained.epoch(256))
         trained.layer.forget()
         cold.append(trained.epoch(256))

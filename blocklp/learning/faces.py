@@ -196,8 +196,7 @@ class Faces:
                     into.addcmul_(row, (row * own).sum(-1, keepdim=True))
                 continue
             basis = self.bases[group.name]
-            along = basis.transpose(-1, -2) @ (basis @ own[..., None])
-            into.copy_(own - along[..., 0])
+            torch.sub(own, ((basis @ own[..., None]).mT @ basis)[:, :, 0], out=into)
         if self.tight is not None:
             out[:, self.copies.in_blocks :] = copies[:, self.copies.in_blocks :] * self.tight
         return out

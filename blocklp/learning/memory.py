@@ -20,7 +20,7 @@ class Memory:
         """Tensors ``(k, ...)`` of rows ``(k,)`` int64, or None unless all of them are known."""
         if not len(rows) or int(rows.max()) >= len(self.known) or not bool(self.known[rows].all()):
             return None
-        return {name: own[rows.to(own.device)] for name, own in self.tensors.items()}
+        return {name: own.index_select(0, rows.to(own.device)) for name, own in self.tensors.items()}
 
     def put(self, rows: Tensor, tensors: dict[str, Tensor]) -> None:
         """Keep tensors ``(k, ...)`` of rows ``(k,)`` int64; of a row that is given twice, either one."""

@@ -16,6 +16,10 @@ import torch
 from torch import Tensor
 
 from blocklp.blocks.contract import BlockType
+from blocklp.kernels.compiled import in_time
+
+KERNELS = "blocklp.kernels.vertex_kernels"
+"""Module of compiled loops for the CPU."""
 
 ROUNDING = 1e-14
 """Part of the terms of a Frank-Wolfe gap up to which it counts as zero."""
@@ -57,7 +61,7 @@ class ActiveVertices:
 
     def select(self, rows: Tensor) -> ActiveVertices:
         """Those of some instances: numbers ``(k,)`` int64."""
-        return ActiveVertices(self.vertices[rows], self.weights[rows])
+        return ActiveVertices(self.vertices.index_select(0, rows), self.weights.index_select(0, rows))
 
     def widened(self, places: int) -> ActiveVertices:
         """With at least so many places."""
@@ -68,9 +72,11 @@ class ActiveVertices:
         return ActiveVertices(vertices, torch.nn.functional.pad(self.weights, (0, more)))
 
     def narrowed(self) -> ActiveVertices:
-        """Without places that are free in all blocks: those in use come first, then at least one free one."""
+        """A copy without places that are free in all blocks; some free ones stay."""
         used = self.weights > 0
-        places = min(int(used.sum(-1).max()) + SPARE, used.shape[2]) if used.numel() else used.shape[2]
+        places = int(used.sum(-1).max()) + SPARE if used.numel() else used.shape[2]
+        if places >= used.shape[2]:
+            return ActiveVertices(self.vertices.clone(), self.weights.clone())
         order = used.byte().argsort(dim=-1, descending=True, stable=True)[..., :places]
         at = order[..., None].expand(-1, -1, -1, self.vertices.shape[3])
         return ActiveVertices(self.vertices.gather(2, at), self.weights.gather(2, order))
@@ -121,8 +127,7 @@ def nearest(kind: BlockType, target: Tensor, start: ActiveVertices | None = None
         vertex, _ = kind.min_oracle(slope)
         gap = (slope * (point - vertex)).sum(-1)
         size = ((slope.abs() + aim.abs()) * (point.abs() + vertex.abs())).sum(-1)
-        held = ((own.vertices == vertex[:, :, None]).all(-1) & (own.weights > 0)).any(-1)
-        done |= (gap <= ROUNDING * size) | held
+        done |= gap <= ROUNDING * size
         open_ = ~done.all(1)
         if not bool(open_.all()):
             found = own if len(rows) == len(target) else found.put(rows, own)
@@ -131,6 +136,7 @@ def nearest(kind: BlockType, target: Tensor, start: ActiveVertices | None = None
             keep = open_.nonzero()[:, 0]
             rows, aim, done, vertex = rows[keep], aim[keep], done[keep], vertex[keep]
             own = found.select(rows)
+        done |= ((own.vertices == vertex[:, :, None]).all(-1) & (own.weights > 0)).any(-1)  # held already
         counts, places = (own.weights > 0).sum(-1), own.weights.shape[2]
         if int(counts.max()) == places:
             own = own.widened(min(places + places // 2, target.shape[2] + SPARE))
@@ -161,12 +167,34 @@ def _descend(own: ActiveVertices, entered: Tensor, target: Tensor) -> tuple[Tens
     weights, stuck : Tensor
         ``(batch, blocks, places)``, and ``(batch, blocks)`` bool: where the vertex that joined left again.
     """
-    lead, places = own.weights.shape[:2], own.weights.shape[2]
     vertices, aims = own.vertices.flatten(0, 1), target.flatten(0, 1)
     found = own.weights.flatten(0, 1)
     active = (found > 0) | entered.flatten(0, 1)
+    if target.is_cpu and (kernels := in_time(KERNELS, target.dtype)) is not None:
+        found = found.clone()
+        given = (vertices.contiguous(), aims.contiguous(), active, found)
+        kernels.descend(len(found), *given, (RIDGE, NO_WEIGHT))
+    else:
+        found = _descended(vertices, found, active, aims)
+    found = found.view(own.weights.shape)
+    return found, (entered & (found <= 0)).any(-1)
+
+
+def _descended(vertices: Tensor, found: Tensor, active: Tensor, aims: Tensor) -> Tensor:
+    """New weights.
+
+    Parameters
+    ----------
+    vertices, found, active, aims : Tensor
+        ``(k, places, dim)``, the weights ``(k, places)``, which vertices to take, and ``(k, dim)``.
+
+    Returns
+    -------
+    Tensor
+        ``(k, places)``.
+    """
     weights, rows = found, torch.arange(len(found), device=found.device)
-    for _ in range(places + 1):
+    for _ in range(found.shape[1] + 1):
         step = _affine_step(vertices, weights, active, aims)
         blocking = active & (step < 0) & (weights + step <= NO_WEIGHT)
         lengths = torch.where(blocking, weights / -step.clamp(max=-1e-300), torch.inf)
@@ -181,8 +209,7 @@ def _descend(own: ActiveVertices, entered: Tensor, target: Tensor) -> tuple[Tens
             break
         active = (active & ~leaving)[keep]
         rows, weights, vertices, aims = rows[keep], weights[keep], vertices[keep], aims[keep]
-    found = found.view(*lead, places)
-    return found, (entered & (found <= 0)).any(-1)
+    return found
 
 
 def _affine_step(vertices: Tensor, weights: Tensor, active: Tensor, target: Tensor) -> Tensor:
@@ -228,6 +255,11 @@ def tangents(found: ActiveVertices) -> Tensor:
     Tensor
         ``(batch, blocks, places, dim)``: directions, one after the other, and zeros.
     """
+    if found.vertices.is_cpu and (kernels := in_time(KERNELS, found.vertices.dtype)) is not None:
+        basis = torch.zeros_like(found.vertices, memory_format=torch.contiguous_format)
+        given = (own.flatten(0, 1).contiguous() for own in (found.vertices, found.weights))
+        kernels.tangents(basis.shape[:2].numel(), *given, basis.flatten(0, 1))
+        return basis
     active = found.weights > 0
     first = found.weights.argmax(-1, keepdim=True)
     at = first[..., None].expand(-1, -1, -1, found.vertices.shape[3])

@@ -26,8 +26,11 @@ from blocklp.decomposition.problem import Decomposition
 MOST_ENTRIES, MOST_PAIRS, MOST_WORK = 2_000_000, 200_000, 1000
 """Largest system: rows times variables, pairs of entries in a column, cube of the rows over the variables."""
 
-SHIFT, REFINEMENTS = 1e-7, 3
-"""What is added to diagonals, since rows may depend on each other, and steps that correct it."""
+DENSE = 40
+"""Products of all pairs of entries for each that is not zero, up to which matrix products are faster."""
+
+SHIFT = 1e-9
+"""What is added to diagonals, since rows may depend on each other; solutions are corrected for it once."""
 
 NEAR = 1e-2
 """Multipliers go to zero at once that are up to this part of the residual, and whose row is off its side."""
@@ -131,6 +134,7 @@ class RowSystem:
         norm = torch.where(norm > 0, norm, 1.0)
         self.matrix, self.lower, self.upper = matrix / norm[:, None], lower / norm, upper / norm
         self.below, self.above, self.ranged = below, above, lower < upper
+        self.sizes = self.matrix.abs().T
         # Pairs of entries of a column, one column after the other: the products of which R D R' is the sum.
         column, row = self.matrix.T.nonzero().T
         entry, counts = self.matrix[row, column], torch.bincount(column, minlength=len(below))
@@ -140,6 +144,9 @@ class RowSystem:
         second = (counts.cumsum(0) - counts)[column[first]] + own
         self.column, self.place = column[first], row[first] * len(matrix) + row[second]
         self.product = entry[first] * entry[second]
+        self.products: Tensor | None = None
+        if len(matrix) ** 2 * len(below) <= DENSE * len(first):
+            self.products = (self.matrix.T[:, :, None] * self.matrix.T[:, None]).flatten(1)
 
     @classmethod
     def of(cls, problem: Decomposition) -> RowSystem | None:
@@ -186,6 +193,8 @@ class RowSystem:
     def gram(self, inside: Tensor) -> Tensor:
         r""":math:`R D R^\top` for diagonals ``(batch, variables)``: ``(batch, rows, rows)``."""
         rows = len(self.lower)
+        if self.products is not None:
+            return (inside @ self.products).view(-1, rows, rows)
         flat = inside.new_zeros(len(inside), rows * rows)
         return flat.index_add_(1, self.place, inside[:, self.column] * self.product).view(-1, rows, rows)
 
@@ -234,7 +243,7 @@ class RowSystem:
             if not len(left):
                 break
         activity = self.activities(found.x)
-        reach = TIGHT * (found.x.abs() @ self.matrix.abs().T)
+        reach = TIGHT * (found.x.abs() @ self.sizes)
         paid = (
             found.price.abs() > 2 * (found.residual * found.size)[:, None]
         )  # more than a loose row's can be
@@ -314,7 +323,9 @@ class RowSystem:
 
 def _restricted(gram: Tensor, on: Tensor) -> Tensor:
     """Matrices ``(batch, rows, rows)`` of some rows ``(batch, rows)``, with 1 on the diagonal of others."""
-    return gram * on[:, None] * on[:, :, None] + torch.diag_embed(1 - on)
+    found = gram * (on[:, None] * on[:, :, None])
+    found.diagonal(dim1=1, dim2=2).add_(1 - on)
+    return found
 
 
 def _factor(gram: Tensor) -> Tensor:
@@ -327,8 +338,6 @@ def _factor(gram: Tensor) -> Tensor:
 
 def _solved(gram: Tensor, factor: Tensor, right: Tensor) -> Tensor:
     """Solutions ``(batch, rows)`` of systems that may be singular, corrected for the factors' shift."""
-    found = torch.zeros_like(right)
-    for _ in range(REFINEMENTS):
-        rest = right - (gram @ found[:, :, None])[:, :, 0]
-        found = found + torch.cholesky_solve(rest[:, :, None], factor)[:, :, 0]
-    return found
+    found = torch.cholesky_solve(right[:, :, None], factor)
+    found = found + torch.cholesky_solve(right[:, :, None] - gram @ found, factor)
+    return found[:, :, 0]

@@ -27,8 +27,8 @@ from blocklp.kernels import compiled
 from blocklp.kernels.backend import ENGINE
 from blocklp.kernels.block_source import module_of
 from blocklp.oracles import Edge
-from blocklp.problems.warm_up import ON_GRAPHS
-assert all(compiled.cached(compiled.loops(m), torch.float64) for m in ON_GRAPHS)
+from blocklp.problems.warm_up import ACTIVE_VERTICES, ON_GRAPHS
+assert all(compiled.cached(compiled.loops(m), torch.float64) for m in (*ON_GRAPHS, ACTIVE_VERTICES))
 print([compiled.cached(compiled.loops(m), k) for m in (*ENGINE, module_of(Edge(), 3)) for k in (torch.float64, torch.float32)])
 """
 
@@ -38,7 +38,7 @@ def test_every_loop_of_the_engine_is_ready_afterwards() -> None:
     pytest.importorskip("numba")
     done = subprocess.run([COMMAND, "warm-up", "--json"], capture_output=True, text=True, check=True)
     parts = json.loads(done.stdout)
-    assert len(parts) == 13 and all(seconds >= 0 for seconds in parts.values())
+    assert len(parts) == 15 and all(seconds >= 0 for seconds in parts.values())
     assert all(f"{name}: " in done.stderr for name in parts)
     ready = subprocess.run([sys.executable, "-c", CHECK], capture_output=True, text=True, check=True)
     assert json.loads(ready.stdout.lower()) == [True] * 2 * (len(ENGINE) + 1)

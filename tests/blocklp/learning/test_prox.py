@@ -11,7 +11,7 @@ import blocklp as bl
 from blocklp.blocks.box import Box
 from blocklp.learning.faces import Copies, faces_at
 from blocklp.learning.nearest import nearest, tangents
-from blocklp.oracles import AtMostOne, Knapsack, Simplex
+from blocklp.oracles import AtMostOne, Knapsack, Path, Simplex
 
 from .models import TASKS, Octagon, Task, by_cvxpy, costs, vertices
 
@@ -119,6 +119,29 @@ def test_nearest_points_far_away_and_faces() -> None:
     gram = basis @ basis.transpose(-1, -2)
     counts = (found.weights > 0).sum(-1) - 1
     torch.testing.assert_close(gram.diagonal(dim1=-2, dim2=-1).sum(-1), counts.double())
+
+
+def test_compiled_loops_and_tensor_operations_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(2)
+    arcs = np.array([(i, j) for i in range(7) for j in range(i + 1, 7)]).T
+    for kind in (Octagon(), Path(*arcs, 0, 6)):
+        first = torch.from_numpy(draw.normal(size=(60, 2, kind.dim)))
+        second = first + 0.3 * torch.from_numpy(draw.normal(size=first.shape))
+        found = []
+        for backend in ("auto", "torch"):
+            monkeypatch.setenv("BLOCKLP_BACKEND", backend)
+            points, projectors = [], []
+            own = None
+            for target in (first, second):
+                own = nearest(kind, target, own)
+                basis = tangents(own)
+                points.append(own.points())
+                projectors.append(basis.mT @ basis)
+            found.append(torch.stack(points))
+            found.append(torch.stack(projectors))
+        torch.testing.assert_close(found[0], found[2], atol=1e-12, rtol=0)
+        torch.testing.assert_close(found[1], found[3], atol=1e-10, rtol=0)
+        assert float(found[1].diagonal(dim1=-2, dim2=-1).sum(-1).max()) > 1.5  # faces of two dimensions and more
 
 
 @pytest.mark.parametrize(
