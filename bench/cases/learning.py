@@ -141,12 +141,12 @@ def draw_picture(records: list[Record], figure: Figure) -> None:
     "a portfolio LP of 50 assets with bounds on five exposures; assignments of 6 x 6, as choices by rows and by columns. 30"
     " epochs of Adam at batch 32, rate 0.01; tau, rho and sigma are in units of the mean cost, the same for all tasks. "
     "`regret` is the test set's, in per cent of the optimal values, a mean of five seeds, and `+-` their standard "
-    "deviation. `epoch` are seconds at batch 256 for 1,000 rows, forward, backward and step, halfway through the training, "
-    "with warm starts from the epoch before; `cold` without. `PyEPO` are seconds of PyEPO 2.2.7's same loss by a model of "
-    "our own on HiGHS, which keeps its basis, in one or two processes, whichever is faster, and `Pyomo` by PyEPO's own way to HiGHS, a model of Pyomo; "
-    "`its regret` is of the first seed. `cvxpylayers` are those of the same layer "
-    "by cvxpylayers 1.2 (forward and backward only), `apart` the largest difference between its points and ours. The rivals"
-    " run in the environment whose Python `BLOCKLP_RIVALS` names.",
+    "deviation. `epoch` are seconds at batch 256 for 1,000 rows, forward, backward and step, halfway through the training, with "
+    "warm starts from the epoch before; `cold` without. `PyEPO` are seconds of PyEPO 2.2.7's same loss by a model of our own on "
+    "HiGHS, which keeps its basis, in one or two processes, whichever is faster, and `Pyomo` by PyEPO's own way to HiGHS, a "
+    "model of Pyomo; `its regret` is of the first seed. `cvxpylayers` are those of the same layer by cvxpylayers 1.2 (forward "
+    "and backward only), `apart` the largest difference between its points and ours. The rivals run in the environment whose "
+    "Python `BLOCKLP_RIVALS` names.",
     draw=draw_picture,
 )
 def run(quick: bool) -> Iterator[Record]:
