@@ -2,8 +2,9 @@ r"""Exact reductions of heaviest independent sets, with the way home for solutio
 
 In this order, wherever a neighbourhood has changed: a node that weighs as much as all its neighbours enters; the weight of a
 simplicial node moves to the constant, its lighter neighbours go and the others are charged; the path around a node of degree two
-folds into one node; a node goes whose neighbourhood contains that of a neighbour of no less weight; twins merge.  Then the
-roof dual's integral nodes are fixed (Nemhauser and Trotter 1975).
+folds into one node, and so does the star around a node that weighs as much as all its neighbours but the lightest, if no two of them
+are joined; a node goes whose neighbourhood contains that of a neighbour of no less weight; twins merge.  Then the roof dual's
+integral nodes are fixed (Nemhauser and Trotter 1975).
 
 References: S. Lamm, C. Schulz, D. Strash, R. Williger, H. Zhang, Exactly solving the maximum weight independent set problem on large
 real-world graphs, ALENEX 2019; T. Akiba, Y. Iwata, Branch-and-reduce exponential/FPT algorithms in practice, Theoretical Computer
@@ -36,12 +37,12 @@ class Entered(NamedTuple):
     unless: tuple[int, ...]
 
 
-class FoldedPair(NamedTuple):
-    """``first`` stood for ``first`` and ``second`` together; without them ``node`` is in the set."""
+class Folded(NamedTuple):
+    """``first`` stood for ``first`` and ``others`` together; without them ``node`` is in the set."""
 
     node: int
     first: int
-    second: int
+    others: tuple[int, ...]
 
 
 class Twin(NamedTuple):
@@ -51,7 +52,7 @@ class Twin(NamedTuple):
     other: int
 
 
-Step = Entered | FoldedPair | Twin
+Step = Entered | Folded | Twin
 
 
 class ReducedGraph:
@@ -93,7 +94,7 @@ class ReducedGraph:
                 if step.other in inside:
                     inside.add(step.node)
             elif step.first in inside:
-                inside.add(step.second)
+                inside.update(step.others)
             else:
                 inside.add(step.node)
         return inside
@@ -119,7 +120,7 @@ class ReducedGraph:
         while self._changed and not (deadline is not None and deadline.over()):
             v = self._changed.pop()
             if v in self.weights and any(
-                rule(v) for rule in (self._heavy, self._simplicial, self._path, self._dominated, self._twin)
+                rule(v) for rule in (self._heavy, self._simplicial, self._path, self._star, self._dominated, self._twin)
             ):
                 if v in self.weights:
                     self._changed.add(v)
@@ -155,17 +156,34 @@ class ReducedGraph:
         weight, both = self.weights[v], self.weights[a] + self.weights[b]
         if b in self.near[a] or weight < max(self.weights[a], self.weights[b]) or weight >= both:
             return False
-        self.won += weight
-        self.steps.append(FoldedPair(v, a, b))
-        joined = self.near[b] - {v}
-        self.drop(v)
-        self.drop(b)
-        for u in joined:
-            self.near[a].add(u)
-            self.near[u].add(a)
-        self.weights[a] = both - weight
-        self._changed |= self.near[a] | {a}
+        self._fold(v, a, (b,), both - weight)
         return True
+
+    def _star(self, v: int) -> bool:
+        """All neighbours, which are independent, or else v, which can replace any of them but all."""
+        around = self.near[v]
+        if len(around) < 3:
+            return False
+        weight, each = self.weights[v], [self.weights[u] for u in around]
+        total = sum(each)
+        if not total - min(each) <= weight < total or any(not around.isdisjoint(self.near[u]) for u in around):
+            return False
+        first, *others = around
+        self._fold(v, first, tuple(others), total - weight)
+        return True
+
+    def _fold(self, v: int, first: int, others: tuple[int, ...], left: float) -> None:
+        """Let ``first`` stand for all neighbours of v, at what they weigh more than v."""
+        self.won += self.weights[v]
+        self.steps.append(Folded(v, first, others))
+        self.drop(v)
+        for other in others:
+            for u in list(self.near[other]):
+                self.near[first].add(u)
+                self.near[u].add(first)
+            self.drop(other)
+        self.weights[first] = left
+        self._changed |= self.near[first] | {first}
 
     def _dominated(self, v: int) -> bool:
         """A neighbour u that sees no more than v does, and weighs no less, can replace v."""

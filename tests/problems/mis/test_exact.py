@@ -10,7 +10,7 @@ import blocklp as bl
 from blocklp.errors import ModelError, OptionError
 from blocklp.problems.discrete.exact import ExactSettings
 from blocklp.problems.mis import WeightedGraph, read_graph, solve_mis_exactly
-from blocklp.problems.mis.reductions import ReducedGraph
+from blocklp.problems.mis.reductions import Folded, ReducedGraph
 
 pytest.importorskip("numba")
 
@@ -41,32 +41,45 @@ def test_random_graphs_against_enumeration(without, all_labellings):
         assert most - 1e-9 <= found.bound <= most + 1e-6
 
 
+def reduced_and_lifted(graph):
+    """A kernel whose heaviest set, by networkx, is lifted to a heaviest one of the graph, by enumeration."""
+    near = {v: set() for v in range(graph.n)}
+    for a, b in graph.edges.tolist():
+        near[a].add(b)
+        near[b].add(a)
+    kernel = ReducedGraph(dict(enumerate(graph.weights.tolist())), near)
+    kernel.reduce()
+    left_over = kernel.fix_by_flow()
+    bound = kernel.won + left_over
+    rest = nx.complement(nx.from_dict_of_lists(kernel.near))
+    best = max((c for c in nx.enumerate_all_cliques(rest)), key=lambda c: sum(kernel.weights[v] for v in c), default=[])
+    inside = np.zeros(graph.n)
+    inside[list(kernel.lift(best))] = 1
+    assert graph.independent(inside)
+    weight = kernel.won + sum(kernel.weights[v] for v in best)
+    assert graph.weight(inside) == pytest.approx(weight, abs=1e-9)
+    every = ((np.arange(2**graph.n)[:, None] >> np.arange(graph.n)) & 1).astype(float)
+    assert weight == pytest.approx(graph.weight(every)[graph.independent(every)].max(), abs=1e-9)
+    assert bound >= weight - 1e-9
+    return kernel
+
+
 def test_reductions_keep_the_maximum_and_lift():
     rng = np.random.default_rng(5)
-    left = 0
-    for _ in range(2000):
-        graph = random_graph(rng, 11)
-        near = {v: set() for v in range(graph.n)}
-        for a, b in graph.edges.tolist():
-            near[a].add(b)
-            near[b].add(a)
-        kernel = ReducedGraph(dict(enumerate(graph.weights.tolist())), near)
-        kernel.reduce()
-        left_over = kernel.fix_by_flow()
-        bound = kernel.won + left_over
-        # The rest by networkx, which wants integers.
-        rest = nx.complement(nx.from_dict_of_lists(kernel.near))
-        left += bool(kernel.weights)
-        best = max((c for c in nx.enumerate_all_cliques(rest)), key=lambda c: sum(kernel.weights[v] for v in c), default=[])
-        inside = np.zeros(graph.n)
-        inside[list(kernel.lift(best))] = 1
-        assert graph.independent(inside)
-        weight = kernel.won + sum(kernel.weights[v] for v in best)
-        assert graph.weight(inside) == pytest.approx(weight, abs=1e-9)
-        every = ((np.arange(2**graph.n)[:, None] >> np.arange(graph.n)) & 1).astype(float)
-        assert weight == pytest.approx(graph.weight(every)[graph.independent(every)].max(), abs=1e-9)
-        assert bound >= weight - 1e-9
-    assert left > 20
+    assert sum(bool(reduced_and_lifted(random_graph(rng, 11)).weights) for _ in range(2000)) > 20
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_stars_fold(whole):
+    rng = np.random.default_rng(6)
+    folded = 0
+    for _ in range(400):
+        # Bipartite but for a few edges, and heavy on one side, so that independent neighbourhoods are many.
+        edges = [(i, j) for i in range(11) for j in range(i) if rng.random() < (0.5 if i >= 6 > j else 0.05)]
+        weights = np.concatenate([rng.integers(2, 5, 6), rng.integers(5, 12, 5)]) + (0.0 if whole else rng.random(11))
+        kernel = reduced_and_lifted(WeightedGraph.from_edges(weights, np.array(edges, dtype=np.int64).reshape(-1, 2)))
+        folded += any(isinstance(step, Folded) and len(step.others) > 1 for step in kernel.steps)
+    assert folded > 50
 
 
 @pytest.mark.parametrize(
