@@ -314,6 +314,15 @@ def _hard_sigmoid(lowering: Lowering, node: OnnxNode) -> Value:
     return piecewise.clip(lowering, lowering.scale(node.variable(), alpha, beta, node.name), 0.0, 1.0, node.name)
 
 
+def _shrink(lowering: Lowering, node: OnnxNode) -> Value:
+    limit, bias = node.attributes.get("lambd", 0.5), node.attributes.get("bias", 0.0)
+    if bias != limit or limit < 0:
+        raise ModelError(f"lambd is {limit:g} and bias {bias:g}; unless they are equal and not negative, {way_out('Sign', '')}")
+    value = node.variable()
+    above = lowering.relu(lowering.scale(value, 1.0, -limit, node.name), node.name)
+    return lowering.subtract(above, lowering.relu(lowering.scale(value, -1.0, -limit, node.name), node.name), node.name)
+
+
 def _abs(lowering: Lowering, node: OnnxNode) -> Value:
     return piecewise.absolute(lowering, node.variable(), node.name)
 
@@ -419,6 +428,7 @@ OPERATORS: dict[str, Callable[[Lowering, OnnxNode], Result]] = {
     "Relu": _relu,
     "Reshape": _reshape,
     "Shape": _shape,
+    "Shrink": _shrink,
     "Size": _size,
     "Squeeze": _squeeze,
     "Sub": _sub,
@@ -431,7 +441,7 @@ AFTER_SOFTMAX = ("Cast", "CastLike", "Dropout", "Flatten", "Identity", "Reshape"
 """Operators that leave the elements of the outputs where they are."""
 
 STEPS = ("ArgMax", "ArgMin", "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "Less", "LessOrEqual", "Not", "Round")
-JUMPS = (*STEPS, "Shrink", "Sign", "ThresholdedRelu", "TopK")
+JUMPS = (*STEPS, "Sign", "ThresholdedRelu", "TopK")
 
 
 def way_out(operator: str, domain: str) -> str:

@@ -1,4 +1,4 @@
-"""Networks as common exporters write them: 136 small ones, with random weights.
+"""Networks as common exporters write them: 138 small ones, with random weights.
 
 ``LEGACY`` modules go through ``torch.onnx.export(dynamo=False)`` when a test runs.  ``dynamo_exports.txt`` holds graphs that the
 exporter of torch 2.13 with ``dynamo=True`` wrote, without their weights.  ``GRAPHS`` are made by hand: images with channels last
@@ -447,6 +447,14 @@ GRAPHS: dict[str, tuple[int, str]] = {
           y = MatMul (l, v)
         }""",
     ),
+    "soft shrinkage": (
+        13,
+        """g (float[1,4] x, float[4,5] w, float[5,2] v) => (float[] y) {
+          m = MatMul (x, w)
+          s = Shrink <bias: float = 0.1, lambd: float = 0.1> (m)
+          y = MatMul (s, v)
+        }""",
+    ),
 }
 
 # Operator set, graph, and what the refusal names: operator, node and a way out.
@@ -460,6 +468,11 @@ REFUSED: dict[str, tuple[int, str, str]] = {
     "sine": (20, "g (float[1,4] x) => (float[] y) { y = Sin (x) }", r"Sin \(node y\).*use one of these"),
     "quotient": (14, "g (float[1,4] x) => (float[] y) { h = HardSigmoid (x) y = Div (x, h) }", r"Div \(node y\).*quotients"),
     "sign": (13, "g (float[1,4] x) => (float[] y) { y = Sign (x) }", r"Sign \(node y\).*cut it off"),
+    "hard shrinkage": (
+        9,
+        "g (float[1,4] x) => (float[] y) { y = Shrink (x) }",
+        r"Shrink \(node y\).*not negative, .*jumps; cut it off",
+    ),
     "normalised layer": (
         17,
         "g (float[1,4] x, float[4] w) => (float[] y) { y = LayerNormalization (x, w) }",
