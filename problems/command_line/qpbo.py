@@ -22,6 +22,7 @@ class QuboFormatName(StrEnum):
 
     sparse = "sparse"
     maxcut = "maxcut"
+    edges = "edges"
 
 
 def register(app: typer.Typer) -> None:

@@ -8,6 +8,9 @@ sparse
 maxcut
     rudy and G-set: a header ``n m`` (a trailing word such as ``J`` is ignored), then m lines ``i j w`` or ``i j``
     (weight 1).  The objective is to maximise the weight of the cut; the ``Qubo`` has its negative as minimum.
+edges
+    Lines ``i,j,w`` or ``i,j`` (weight 1) of comma-separated values with nodes numbered from 0, below lines ``# ...`` and a line of
+    names, if any: a max-cut graph on the nodes up to the largest.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from blocklp.problems.files import COMPRESSIONS, MAX_BYTES, PIECE, Allowance, fo
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray, first_true, merge_pairs
 from blocklp.problems.qpbo.instance import Qubo
 
-Format = Literal["sparse", "maxcut"]
+Format = Literal["sparse", "maxcut", "edges"]
 
 # Float64 sums of coefficients that spread further than this lose the small ones altogether.
 LARGEST_SPREAD = 1e15
@@ -35,7 +38,11 @@ LARGEST_SPREAD = 1e15
 # Methods square what they add up.
 LARGEST = 1e150
 
-SUFFIXES: dict[str, Format] = {".sparse": "sparse", ".mc": "maxcut", ".maxcut": "maxcut", ".rud": "maxcut", ".rudy": "maxcut"}
+SUFFIXES: dict[str, Format] = {
+    ".sparse": "sparse",
+    **dict.fromkeys((".mc", ".maxcut", ".rud", ".rudy"), "maxcut"),
+    ".csv": "edges",
+}
 """Suffixes that tell the format of a QUBO or max-cut file."""
 
 DIMACS = (".clq", ".wclq", ".col", ".mis", ".mwis", ".mwvc")
@@ -218,16 +225,16 @@ def read_qubo(
     max_bytes: int = MAX_BYTES,
     time_limit: float | bl.Deadline = math.inf,
 ) -> Qubo:
-    """Read a Biq Mac ``.sparse`` or a rudy / G-set max-cut file (see the module's text), of any compression.
+    """Read a matrix of Biq Mac, or a max-cut graph of rudy, G-set or ``.csv`` (see the module's text), of any compression.
 
     Parameters
     ----------
     path : path-like
         The file.
-    format : {"sparse", "maxcut"}, optional
+    format : {"sparse", "maxcut", "edges"}, optional
         By default told by the suffix, in any case and below that of a compression: ``.sparse`` is a QUBO; ``.mc``, ``.maxcut``,
-        ``.rud`` and ``.rudy`` are max-cut graphs.  Under a suffix that says nothing, lines without weights or a trailing word in the
-        header tell a max-cut graph; triples alone may be either, and are refused.
+        ``.rud`` and ``.rudy`` are max-cut graphs, ``.csv`` lists their edges.  Under a suffix that says nothing, lines without
+        weights or a trailing word in the header tell a max-cut graph; triples alone may be either, and are refused.
     max_bytes : int
         Most bytes that the file may hold once decompressed; the instance may take four times as much memory.
     time_limit : float or Deadline
@@ -255,10 +262,13 @@ def read_qubo(
             raise FormatError(f"{file}: this suffix names {ELSEWHERE[suffix]}")
         format = SUFFIXES.get(suffix)
     elif format not in get_args(Format):
-        raise OptionError(f"format is {format!r}; give 'sparse', 'maxcut' or None")
+        raise OptionError(f"format is {format!r}; give {', '.join(map(repr, get_args(Format)))} or None")
     lines = Lines.read(file, max_bytes, time_limit)
     if not len(lines):
         raise FormatError(f"{file}: the file is empty; its first line must be the header 'n m'")
+    name = instance_name(file, (*SUFFIXES, ".txt"))
+    if format == "edges":
+        return _read_edges(lines, name)
     header, body = lines.select([0]), lines.select(list(range(1, len(lines))))
     width = len(header.fields[0])
     if format is None:
@@ -282,12 +292,34 @@ def read_qubo(
     values = np.ones(m) if unweighted else body.floats(2)
     body.allowance.check()
     _refuse_repeated(body, pairs, n)
-    name = instance_name(file, (*SUFFIXES, ".txt"))
     if format == "sparse":
         doubled = np.where(pairs[:, 0] == pairs[:, 1], values, 2 * values)
         return Qubo.from_terms(np.zeros(n), pairs, doubled, name=name)
     if (row := first_true(pairs[:, 0] == pairs[:, 1])) is not None:
         raise body.error(row, "a max-cut graph has no self-loops; for a QUBO matrix pass format='sparse'")
+    return Qubo.max_cut(n, pairs, values, name=name)
+
+
+def _read_edges(lines: Lines, name: str) -> Qubo:
+    """Read a graph whose edges are lines of comma-separated values."""
+    rows = [row for row, fields in enumerate(lines.fields) if not fields[0].startswith("#")]
+    table = [[field.strip() for field in " ".join(lines.fields[row]).split(",")] for row in rows]
+    body = Lines(lines.allowance, [lines.numbers[row] for row in rows], table)
+    if table and table[0][0][:1].isalpha():
+        body = body.select(list(range(1, len(body))))
+    if not len(body):
+        raise FormatError(f"{lines.path}: no edge; write lines 'i,j,weight'")
+    unweighted = all(len(fields) == 2 for fields in body.fields)
+    if not unweighted:
+        body.require_width(3, "'i,j,weight'")
+    pairs = np.stack([body.ints(0), body.ints(1)], axis=1)
+    n = int(pairs.max()) + 1
+    body.allowance.take(NODE * n, f"{n} variables")
+    if (row := first_true(pairs[:, 0] == pairs[:, 1])) is not None:
+        raise body.error(row, "a max-cut graph has no self-loops")
+    values = np.ones(len(pairs)) if unweighted else body.floats(2)
+    body.allowance.check()
+    _refuse_repeated(body, pairs, n)
     return Qubo.max_cut(n, pairs, values, name=name)
 
 

@@ -59,6 +59,10 @@ def test_format_is_told_by_the_suffix_or_the_option(write):
     assert (cut["energy"], cut["bound"]) == pytest.approx((-2, -3), rel=1e-3)
     matrix = json.loads(run("qpbo", write("g.mc", TRIANGLE), "--format", "sparse", "--json").stdout)[0]
     assert matrix["energy"] == 0
+    edges = "i,j,weight\n0,1,1\n1,2,1\n0,2,1\n"
+    for path, chosen in ((write("g.csv", edges), []), (write("g.txt", edges), ["--format", "edges"])):
+        listed = json.loads(run("qpbo", path, *chosen, "--json").stdout)[0]
+        assert (listed["energy"], listed["bound"]) == pytest.approx((-2, -3), rel=1e-3)
 
 
 @pytest.mark.parametrize("blocks", ["edges", "cliques"])

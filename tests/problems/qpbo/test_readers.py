@@ -35,6 +35,43 @@ def test_max_cut_file_with_and_without_weights(tmp_path, header, rows, weights, 
     assert qubo.name == "toy.0"
 
 
+@pytest.mark.parametrize(
+    ("text", "weights"),
+    [
+        ("u,v,weight\n0,1,3\n2,1,-1\n", [3, -1]),
+        ("# a comment, of two parts\n0, 1, 3\n\n2,1 ,-1", [3, -1]),
+        ("source,target\n0,1\n2,1\n", [1, 1]),
+        ("0,1\r\n2,1\r\n", [1, 1]),
+    ],
+)
+def test_comma_separated_edges_are_a_max_cut_graph(tmp_path, text, weights, all_labellings):
+    y = all_labellings(3)
+    expected = Qubo.max_cut(3, [(0, 1), (1, 2)], weights)
+    for path, format in ((tmp_path / "toy.csv", None), (tmp_path / "toy.txt", "edges")):
+        qubo = read_qubo(write(path, text), format)
+        np.testing.assert_array_equal(qubo.energy(y), expected.energy(y))
+        assert qubo.name == "toy"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "file is empty"),
+        ("u,v,w\n", "no edge"),
+        ("0,1,2\n1,2\n", "line 2 .*2 fields where 3"),
+        ("0,1,2\nu,2,1\n", "line 2 .*'u' is not a whole number"),
+        ("-1,1,2\n", "line 1 .*'-1' is not a whole number"),
+        ("0,1,nan\n", "line 1 .*not finite"),
+        ("# c\nu,v\n1,1\n", "line 3 .*self-loops"),
+        ("0,1\n1,0\n", "line 2 .*repeats the pair of line 1"),
+        ("0,1\n1,999999999999\n", "variables would take"),
+    ],
+)
+def test_bad_comma_separated_edges_are_named(tmp_path, text, message):
+    with pytest.raises(FormatError, match=message):
+        read_qubo(write(tmp_path / "bad.csv", text))
+
+
 def test_gzipped_file_reads_the_same(tmp_path):
     plain = read_qubo(write(tmp_path / "toy.sparse", SPARSE))
     (tmp_path / "toy.sparse.gz").write_bytes(gzip.compress(SPARSE.encode()))
