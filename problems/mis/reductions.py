@@ -36,6 +36,11 @@ class Entered(NamedTuple):
     node: int
     unless: tuple[int, ...]
 
+    def lift(self, inside: set[int]) -> None:
+        """Add to a set what it lacks."""
+        if not inside.intersection(self.unless):
+            inside.add(self.node)
+
 
 class Folded(NamedTuple):
     """``first`` stood for ``first`` and ``others`` together; without them ``node`` is in the set."""
@@ -44,12 +49,21 @@ class Folded(NamedTuple):
     first: int
     others: tuple[int, ...]
 
+    def lift(self, inside: set[int]) -> None:
+        """Add to a set what it lacks."""
+        inside.update(self.others if self.first in inside else (self.node,))
+
 
 class Twin(NamedTuple):
     """``node`` is in the set if ``other`` is."""
 
     node: int
     other: int
+
+    def lift(self, inside: set[int]) -> None:
+        """Add to a set what it lacks."""
+        if self.other in inside:
+            inside.add(self.node)
 
 
 Step = Entered | Folded | Twin
@@ -87,16 +101,7 @@ class ReducedGraph:
         """Return an independent set of the original graph from one of the kernel; it weighs ``won`` more."""
         inside = set(members)
         for step in reversed(self.steps):
-            if isinstance(step, Entered):
-                if not inside.intersection(step.unless):
-                    inside.add(step.node)
-            elif isinstance(step, Twin):
-                if step.other in inside:
-                    inside.add(step.node)
-            elif step.first in inside:
-                inside.update(step.others)
-            else:
-                inside.add(step.node)
+            step.lift(inside)
         return inside
 
     def drop(self, v: int) -> None:

@@ -30,6 +30,7 @@ from blocklp.problems.mrf.formats.words import Words
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.qpbo.arrays import IntArray
 from blocklp.problems.qpbo.readers import DIMACS, Lines, instance_name
+from blocklp.problems.qpbo.readers import SUFFIXES as QUBO_SUFFIXES
 
 Format = Literal["uai", "wcsp", "qpbo", "cfn", "opb", "cnf", "erg", "bep", "opengm"]
 
@@ -69,7 +70,7 @@ ELSEWHERE = {
     ".xml": "a model of XCSP; write it with toulbar2 -z=FILE.wcsp, and read FILE.wcsp",
     ".cp": "a model in the language of cp2wcsp.awk; translate it with that program, and read the .wcsp file",
     **dict.fromkeys(DIMACS, "a DIMACS graph; read it with blocklp mis"),
-    **dict.fromkeys((".sparse", ".mc", ".rud", ".rudy"), "a quadratic function or a max-cut graph; read it with blocklp qpbo"),
+    **dict.fromkeys(QUBO_SUFFIXES, "a quadratic function or a max-cut graph; read it with blocklp qpbo"),
 }
 """What files of other suffixes are."""
 

@@ -52,7 +52,8 @@ _GRAPH = "a DIMACS graph; read it with blocklp.problems.mis.read_graph, or block
 _FIELD = "a Markov random field; read it with blocklp.problems.mrf.read_mrf, or blocklp mrf"
 ELSEWHERE = {
     **dict.fromkeys(DIMACS, _GRAPH),
-    **dict.fromkeys((".uai", ".lg", ".wcsp", ".qpbo"), _FIELD),
+    **dict.fromkeys((".uai", ".lg", ".wcsp", ".qpbo", ".cfn", ".json", ".opb", ".wbo"), _FIELD),
+    **dict.fromkeys((".cnf", ".wcnf", ".erg", ".bep", ".h5", ".hdf5"), _FIELD),
 }
 """Suffixes of the formats that other readers know."""
 
@@ -266,18 +267,39 @@ def read_qubo(
     lines = Lines.read(file, max_bytes, time_limit)
     if not len(lines):
         raise FormatError(f"{file}: the file is empty; its first line must be the header 'n m'")
-    name = instance_name(file, (*SUFFIXES, ".txt"))
-    if format == "edges":
-        return _read_edges(lines, name)
+    return READERS[format or _told_by_content(lines)](lines, instance_name(file, (*SUFFIXES, ".txt")))
+
+
+def _told_by_content(lines: Lines) -> Format:
+    """The format of a file whose suffix says nothing."""
+    width = len(lines.fields[0])
+    if width != 3 and (width != 2 or len(lines) == 1 or len(lines.fields[1]) != 2):
+        raise FormatError(
+            f"{lines.path}: neither suffix nor content tells a matrix from a max-cut graph; pass format='sparse' or 'maxcut' "
+            "(--format)"
+        )
+    return "maxcut"
+
+
+def _read_sparse(lines: Lines, name: str) -> Qubo:
+    """Read a matrix that is summed over ordered pairs."""
+    n, pairs, values, _ = _read_entries(lines, "sparse")
+    doubled = np.where(pairs[:, 0] == pairs[:, 1], values, 2 * values)
+    return Qubo.from_terms(np.zeros(n), pairs, doubled, name=name)
+
+
+def _read_maxcut(lines: Lines, name: str) -> Qubo:
+    """Read a graph below a header."""
+    n, pairs, values, body = _read_entries(lines, "maxcut")
+    if (row := first_true(pairs[:, 0] == pairs[:, 1])) is not None:
+        raise body.error(row, "a max-cut graph has no self-loops; for a QUBO matrix pass format='sparse'")
+    return Qubo.max_cut(n, pairs, values, name=name)
+
+
+def _read_entries(lines: Lines, format: Format) -> tuple[int, IntArray, FloatArray, Lines]:
+    """The number of nodes, pairs from 0 on ``(m, 2)``, their values ``(m,)``, and the lines that they stand in."""
     header, body = lines.select([0]), lines.select(list(range(1, len(lines))))
-    width = len(header.fields[0])
-    if format is None:
-        if width != 3 and (width != 2 or not len(body) or len(body.fields[0]) != 2):
-            raise FormatError(
-                f"{file}: neither suffix nor content tells a matrix from a max-cut graph; pass format='sparse' or 'maxcut' (--format)"
-            )
-        format = "maxcut"
-    if width not in ((2, 3) if format == "maxcut" else (2,)):
+    if len(header.fields[0]) not in ((2, 3) if format == "maxcut" else (2,)):
         raise header.error(0, f"not a header of the {format} format; write 'n m'")
     n, m = int(header.ints(0)[0]), int(header.ints(1)[0])
     if n == 0:
@@ -292,12 +314,7 @@ def read_qubo(
     values = np.ones(m) if unweighted else body.floats(2)
     body.allowance.check()
     _refuse_repeated(body, pairs, n)
-    if format == "sparse":
-        doubled = np.where(pairs[:, 0] == pairs[:, 1], values, 2 * values)
-        return Qubo.from_terms(np.zeros(n), pairs, doubled, name=name)
-    if (row := first_true(pairs[:, 0] == pairs[:, 1])) is not None:
-        raise body.error(row, "a max-cut graph has no self-loops; for a QUBO matrix pass format='sparse'")
-    return Qubo.max_cut(n, pairs, values, name=name)
+    return n, pairs, values, body
 
 
 def _read_edges(lines: Lines, name: str) -> Qubo:
@@ -321,6 +338,10 @@ def _read_edges(lines: Lines, name: str) -> Qubo:
     body.allowance.check()
     _refuse_repeated(body, pairs, n)
     return Qubo.max_cut(n, pairs, values, name=name)
+
+
+READERS: dict[Format, Callable[[Lines, str], Qubo]] = {"sparse": _read_sparse, "maxcut": _read_maxcut, "edges": _read_edges}
+"""Readers of lines by format."""
 
 
 def _refuse_repeated(body: Lines, pairs: IntArray, n: int) -> None:

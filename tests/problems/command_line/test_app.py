@@ -8,6 +8,7 @@ from dataclasses import replace
 from importlib.metadata import distributions
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_args
 
 import matplotlib.image
 import numpy as np
@@ -20,9 +21,15 @@ from typer.testing import CliRunner
 import blocklp as bl
 import blocklp.problems.qpbo
 from blocklp.problems.command_line import demo as tour
+from blocklp.problems.command_line import mis, mrf, qpbo
 from blocklp.problems.command_line.app import OPTIONAL, app
 from blocklp.problems.command_line.report import RelaxationRow, to_json
+from blocklp.problems.mis.instance import Objective as GraphObjective
+from blocklp.problems.mis.relaxation import CliqueBlocks as GraphBlocks
+from blocklp.problems.mrf import readers as mrf_readers
+from blocklp.problems.mrf.relaxation import Decomposition as MrfBlocks
 from blocklp.problems.qpbo import Qubo, read_qubo, solve_qpbo, solve_qpbo_exactly
+from blocklp.problems.qpbo import readers as qubo_readers
 
 from .running import refused, run
 
@@ -52,6 +59,25 @@ def test_json_of_a_qubo(write):
     assert (entry["energy"], entry["solution"]) == (-5, [1, 0, 1])
     assert entry["persistency"] == {"weak": 3, "strong": 3}
     assert "reference" not in entry and "note" not in entry
+
+
+@pytest.mark.parametrize(
+    ("names", "known"),
+    [
+        (qpbo.QuboFormatName, qubo_readers.Format),
+        (mrf.MrfFormatName, mrf_readers.Format),
+        (mrf.MrfBlocksName, MrfBlocks),
+        (mis.GraphObjectiveName, GraphObjective),
+        (mis.GraphBlocksName, GraphBlocks),
+    ],
+)
+def test_choices_of_options_are_those_of_python(names, known):
+    assert {name.value for name in names} == set(get_args(known))
+
+
+def test_files_of_other_modules_are_told_by_their_suffixes():
+    assert mrf_readers.SUFFIXES.keys() <= qubo_readers.ELSEWHERE.keys()
+    assert qubo_readers.SUFFIXES.keys() <= mrf_readers.ELSEWHERE.keys()
 
 
 def test_format_is_told_by_the_suffix_or_the_option(write):

@@ -32,6 +32,10 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+def test_no_method_is_left_out() -> None:
+    assert {name for name, _ in RUNS} == set(METHODS)
+
+
 def random_mrf(order: int, seed: int, hard: float = 0.0) -> Mrf:
     """Six variables of one to four labels, factors of one to ``order`` variables, a share of their entries infinite."""
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Networks as common exporters write them: 138 small ones, with random weights.
+"""Networks as common exporters write them: small ones, with random weights.
 
 ``LEGACY`` modules go through ``torch.onnx.export(dynamo=False)`` when a test runs.  ``dynamo_exports.txt`` holds graphs that the
 exporter of torch 2.13 with ``dynamo=True`` wrote, without their weights.  ``GRAPHS`` are made by hand: images with channels last
