@@ -155,26 +155,26 @@ def tangents(first: int, last: int, vertices: Any, weights: Any, basis: Any) -> 
     vertices, weights : ndarray
         ``(blocks, places, dim)`` and ``(blocks, places)`` float64: affinely independent vertices.
     basis : ndarray
-        ``(blocks, places, dim)`` float64, zero at first: written over by the directions.
+        ``(blocks, most directions of a block, dim)`` float64, zero at first: its first rows are written over.
     """
     dim = vertices.shape[2]
     for b in range(first, last):
-        base = np.argmax(weights[b])
+        base, count = np.argmax(weights[b]), 0
         for k in range(vertices.shape[1]):
             if not weights[b, k] > 0 or k == base:
                 continue
-            own, size = basis[b, k], 0.0
+            own, size = basis[b, count], 0.0
             for d in range(dim):
                 own[d] = vertices[b, k, d] - vertices[b, base, d]
                 size = max(size, abs(own[d]))
             _divide(own, size)
             for _turn in range(2):  # the second time takes away what rounding left
-                for i in range(k):
-                    if weights[b, i] > 0 and i != base:
-                        total = _product(basis[b, i], own)
-                        for d in range(dim):
-                            own[d] -= total * basis[b, i, d]
+                for i in range(count):
+                    total = _product(basis[b, i], own)
+                    for d in range(dim):
+                        own[d] -= total * basis[b, i, d]
                 _divide(own, np.sqrt(_product(own, own)))
+            count += 1
 
 
 @compile(nogil=True, error_model="numpy")

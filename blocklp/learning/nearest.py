@@ -253,13 +253,14 @@ def tangents(found: ActiveVertices) -> Tensor:
     Returns
     -------
     Tensor
-        ``(batch, blocks, places, dim)``: directions, one after the other, and zeros.
+        ``(batch, blocks, places at most, dim)``: directions, and zeros.
     """
     if found.vertices.is_cpu and (kernels := in_time(KERNELS, found.vertices.dtype)) is not None:
-        basis = torch.zeros_like(found.vertices, memory_format=torch.contiguous_format)
-        given = (own.flatten(0, 1).contiguous() for own in (found.vertices, found.weights))
-        kernels.tangents(basis.shape[:2].numel(), *given, basis.flatten(0, 1))
-        return basis
+        vertices, weights = (own.flatten(0, 1).contiguous() for own in (found.vertices, found.weights))
+        most = int((weights > 0).sum(-1).max()) - 1 if len(weights) else 0
+        basis = vertices.new_zeros(len(vertices), most, vertices.shape[2])
+        kernels.tangents(len(vertices), vertices, weights, basis)
+        return basis.view(*found.vertices.shape[:2], *basis.shape[1:])
     active = found.weights > 0
     first = found.weights.argmax(-1, keepdim=True)
     at = first[..., None].expand(-1, -1, -1, found.vertices.shape[3])

@@ -107,9 +107,9 @@ def test_warm_starts_ask_the_oracle_less_often() -> None:
 
 def test_nearest_points_far_away_and_faces() -> None:
     kind = Octagon()
-    target = 50.0 * costs(TASKS["simplex"](), 8)[:, None, :3]
+    target = torch.cat([3.0 * costs(TASKS["simplex"](), 8), 50.0 * costs(TASKS["simplex"](), 8)])[:, None, :3]
     found = nearest(kind, target)
-    assert int((found.weights > 0).sum(-1).max()) <= 3  # on the boundary
+    assert int((found.weights > 0).sum(-1).max()) in (2, 3)  # on the boundary, and not all at vertices
     point, basis = found.points(), tangents(found)
     vertex, _ = kind.min_oracle(point - target)
     gap = ((point - target) * (point - vertex)).sum(-1)
