@@ -10,6 +10,7 @@ from torch import Tensor
 from blocklp.distributed import integer_kernels as loops
 from blocklp.distributed import update_kernels as updates
 from blocklp.distributed.shared_coupling import SharedCoupling
+from blocklp.distributed.totals import room
 from blocklp.kernels.operations import implements
 
 
@@ -47,6 +48,16 @@ def _integer_terms(totals: Any, terms: Tensor, scale: Tensor, finer: int) -> Ten
     """See :func:`blocklp.distributed.totals.integer_terms`."""
     rows = zip(terms.numpy(), scale.tolist(), strict=True)
     return torch.tensor([loops.add_terms(row, unit, 2.0**finer) for row, unit in rows]).T.contiguous()
+
+
+@implements("integer_activity", "numba")
+def _integer_activity(rows: Any, x: Tensor, scale: Tensor, twice: bool) -> tuple[Tensor, Tensor]:
+    """See :func:`blocklp.distributed.shared_rows.integer_activity`."""
+    sums = torch.zeros(len(x), 1 + twice, rows.count, dtype=torch.long)
+    limit = 2.0 ** room(rows.longest)
+    given = zip(x.numpy(), scale.expand(len(x), -1).numpy(), sums.numpy(), strict=True)
+    over = [loops.add_entries(rows.in_loops, point, unit, limit, limit, own) for point, unit, own in given]
+    return sums, torch.tensor(over)
 
 
 def _shared(plan: Any, *_: Any) -> bool:

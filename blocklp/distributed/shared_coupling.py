@@ -84,12 +84,25 @@ class SharedCoupling(Coupling):
         allowed = (unit / torch.finfo(torch.float64).eps).to(total)
         return total.index_add(1, self.several, allowed[:, None].expand(-1, len(self.several)))
 
+    def greatest(self, values: Tensor, copies: Tensor) -> Tensor:
+        """See :meth:`Coupling.greatest`; in all processes."""
+        found = super().greatest(values, copies)
+        if self.exchanged and self.processes.world > 1:
+            here = self.several[self.sent]
+            buffer = found.new_full((len(found), self.exchanged), -torch.inf)
+            buffer[:, self.at_exchange] = found[:, here]
+            found[:, here] = self.processes.greatest(buffer)[:, self.at_exchange]
+        return found
+
     def _collected(self, kind: str, copies: Tensor, iterate: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The sums, and the units ``(batch,)`` float64 of which they are multiples; zero for any number.
 
         Those of twice the copies less the iterate, where one is given.  Sums of one kind are of about the
         same size.
         """
+        if self.most_copies <= 1:  # copies are the sums
+            copies = copies if iterate is None else copies + copies - iterate
+            return self.only_copies(copies), torch.zeros(len(copies), dtype=torch.float64)
         if self.fixed:
             sums, total, unit = self._integers(kind, copies, iterate)
             found = sums.double().mul_(unit[:, None])
