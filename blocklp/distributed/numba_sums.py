@@ -17,7 +17,8 @@ from blocklp.kernels.operations import implements
 @implements("largest_shared", "numba")
 def _largest_shared(coupling: Any, copies: Tensor) -> Tensor:
     """See :func:`blocklp.distributed.shared_coupling.largest_shared`."""
-    most = [loops.largest_of_shared(row, coupling.targets) for row in copies.numpy()]
+    target = coupling.target.numpy()
+    most = [loops.largest_of_shared(row, target) for row in copies.numpy()]
     return torch.tensor(most, dtype=torch.float64)
 
 
@@ -28,12 +29,10 @@ def _integer_copies(
     """See :func:`blocklp.distributed.shared_coupling.integer_copies`."""
     sums = torch.zeros(len(copies), len(coupling.several), dtype=torch.long)
     total = copies.new_zeros(len(copies), coupling.variables)
+    target = coupling.target.numpy()
     taken = copies[:, :0] if iterate is None else iterate
     rows = zip(copies.numpy(), taken.numpy(), scale.tolist(), sums.numpy(), total.numpy(), strict=True)
-    most = [
-        loops.add_copies(row, less, coupling.targets, unit, own, found)
-        for row, less, unit, own, found in rows
-    ]
+    most = [loops.add_copies(row, less, target, unit, own, found) for row, less, unit, own, found in rows]
     return sums, total, torch.tensor(most, dtype=torch.float64)
 
 

@@ -229,11 +229,9 @@ def _coupling(index: Tensor, counts: Tensor, exchange: tuple[Tensor, Tensor]) ->
         variables.
     """
     between, place = exchange
-    single = counts[index] <= 1
     several = (counts > 1).nonzero()[:, 0]
-    slot = torch.zeros(len(counts), dtype=torch.long)
-    slot[several] = torch.arange(len(several))
-    copies, alone = (~single).nonzero()[:, 0], single.nonzero()[:, 0]
+    place_of = -1 - torch.arange(len(counts), dtype=torch.int32)
+    place_of[several] = torch.arange(len(several), dtype=torch.int32)
     sent = between[several].nonzero()[:, 0]
     return {
         "variables": len(counts),
@@ -241,11 +239,8 @@ def _coupling(index: Tensor, counts: Tensor, exchange: tuple[Tensor, Tensor]) ->
         "order": None,
         "ends": None,
         "maps": {},
-        "alone": index[alone],
-        "alone_copies": alone,
+        "target": place_of[index],
         "several": several,
-        "several_copies": copies,
-        "slots": slot[index[copies]],
         "sent": sent,
         "at_exchange": place[several[sent]],
     }
