@@ -147,6 +147,16 @@ def test_limits_come_alike_and_bounds_of_warm_starts_stay():
     assert cut["status"] is bl.Status.CUTOFF
 
 
+@pytest.mark.parametrize("seconds", [0.02, 0.6])
+def test_time_limits_end_all_processes_alike(seconds):
+    options = {"tol": 0.0, "passes": 10**6, "patience": 10**6, "time_limit": seconds}
+    answers = together(solved, 2, "knapsacks", "fixed", "torch", options)
+    found = alike([answer | {"seconds": 0.0} for answer in answers])
+    assert found["status"] is bl.Status.TIME_LIMIT
+    assert found["passes"] < 10**6
+    assert found["safe"] >= float(reference(knapsacks()).objective[0]) - 1e-9
+
+
 def test_infeasible_rows_are_proved_so():
     found = alike(together(infeasible, 2))
     assert found["status"] is bl.Status.INFEASIBLE
