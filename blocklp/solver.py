@@ -292,7 +292,9 @@ class Solver:
         if shared is not None and built:
             plan = shared.boxed(plan)
         problem = plan.problem
-        ascent = as_method("admm" if shared and method == "auto" else method, problem)
+        if shared is not None and method == "auto":
+            method = shared.method(problem)
+        ascent = as_method(method, problem)
         checked = Limits.of(problem.offset, options)
         if options["cutoff"] is not None:
             checked = self.sense.turned(checked, "cutoff")

@@ -57,6 +57,7 @@ pytestmark = pytest.mark.skipif(
         "distributed",
         "campaigns",
         "distributed_kills",
+        "searches",
     ],
 )
 def test_a_quick_run_writes_its_table(case: str, tmp_path: Path) -> None:

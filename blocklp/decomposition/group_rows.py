@@ -10,6 +10,7 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.decomposition.block_products import times, transposed
 from blocklp.decomposition.problem import Group
+from blocklp.decomposition.totals import Totals
 from blocklp.errors import OptionError
 
 WRITING = 1e-8
@@ -60,6 +61,7 @@ class GroupRows:
         low: Tensor,
         high: Tensor,
         far: Tensor,
+        totals: Totals,
         deadline: Deadline,
     ) -> GroupRows:
         """Write the rows of a group out.
@@ -74,6 +76,8 @@ class GroupRows:
             ``(batch, copies)``: bounds of the copies of all groups.
         far : Tensor
             ``()``: the largest magnitude of a bound.
+        totals : Totals
+            What holds in all parts of an instance, which keep the same rows.
         deadline : Deadline
             Checked first, with about the time that writing takes.
 
@@ -112,7 +116,7 @@ class GroupRows:
             padding = group.valid[:, None] == 0
             idle_below, idle_above = idle_below | padding, idle_above | padding
         used = ~(idle_below & idle_above)
-        kept = used.any(2).any(0)
+        kept = ~totals.everywhere(~used.any(2).any(0))
         largest = matrix[:, kept].abs().amax(2)
         unit = torch.where(largest > 0, 1 / largest, torch.ones_like(largest))
         matrix, used = matrix[:, kept] * unit[:, :, None], used[:, kept]
@@ -122,7 +126,8 @@ class GroupRows:
         sums = times(group, size, torch.ones_like(low))
         finite = _finite(lower, upper)
         # Entries are 1 at most, so that a side beyond all bounds asks for more than these allow.
-        loose = not finite.numel() or bool((finite[finite > 0] < far).any())
+        less = (finite > 0) & (finite < far)
+        loose = not finite.shape[1] or not bool(totals.everywhere(~less.any()))
         columns = transposed(size, used.to(low))
         needed = _reached(size, finite) if loose else far.expand_as(columns)
         units = unit.expand(len(low), -1, group.blocks)

@@ -191,6 +191,10 @@ class Coupling:
         """
         return self.collect(copies.abs())
 
+    def greatest(self, values: Tensor, copies: Tensor) -> Tensor:
+        """The largest of a value ``(batch, variables)`` of each variable and of its ``(batch, copies)``."""
+        return values.scatter_reduce(1, self.index.expand_as(copies), copies, "amax")
+
     def select(self, rows: Rows) -> Coupling:
         """Return the maps of some instances."""
         if self.index.shape[0] == 1:

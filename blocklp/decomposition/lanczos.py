@@ -8,13 +8,15 @@ import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.decomposition.row_sums import in_order
+from blocklp.decomposition.totals import Totals
 
 STEPS, MARGIN = 16, 1.02
 """Steps that find the largest singular value, and what the estimate may lack."""
 
 
-def largest_singular_value(gram: Callable[[Tensor], Tensor], met: Tensor, deadline: Deadline) -> Tensor:
+def largest_singular_value(
+    gram: Callable[[Tensor], Tensor], met: Tensor, totals: Totals, deadline: Deadline
+) -> Tensor:
     r"""The norm of a matrix B, a little too large as a rule.
 
     Parameters
@@ -24,6 +26,8 @@ def largest_singular_value(gram: Callable[[Tensor], Tensor], met: Tensor, deadli
     met : Tensor
         ``(batch, variables)``: 1 for columns of B that are not zero, else 0; in the precision of the
         products.
+    totals : Totals
+        Sums over variables.
     deadline : Deadline
         Checked before every step.
 
@@ -38,17 +42,17 @@ def largest_singular_value(gram: Callable[[Tensor], Tensor], met: Tensor, deadli
         If the deadline is over.
     """
     # Any start will do that is the same for an instance in every batch.
-    number = torch.arange(1, met.shape[1] + 1, device=met.device)
+    number, add = totals.numbers(met) + 1, totals.over_variables_in_order
     v = (number * 0.618034).frac().add(0.5).to(met) * met
     before, off = torch.zeros_like(v), torch.zeros_like(v[:, 0])
     table = torch.zeros(len(v), STEPS, STEPS, dtype=torch.float64, device=v.device)
-    v = v / in_order(v * v).sqrt()[:, None]
+    v = v / add(v * v).sqrt()[:, None]
     for k in range(STEPS):
         deadline.check("estimating the norm of the rows")
         w = gram(v)
-        on = in_order(v * w)
+        on = add(v * w)
         w = w - on[:, None] * v - off[:, None] * before
-        off = in_order(w * w).sqrt()
+        off = add(w * w).sqrt()
         table[:, k, k] = on
         if k + 1 < STEPS:
             table[:, k, k + 1] = table[:, k + 1, k] = off

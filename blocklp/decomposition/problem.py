@@ -261,7 +261,7 @@ class Decomposition:
         cost, reach = self.cost.abs(), self.reach
         if self.rows is not None:  # bounds of variables may be far beyond what rows ask for
             asked = self.rows.asked(cost.shape[1])
-            most = asked.amax(1, keepdim=True)
+            most = self.totals.greatest(asked.amax(1, keepdim=True))
             reach = torch.where(most > 0, torch.minimum(reach, torch.where(asked > 0, asked, most)), reach)
         return self.totals.over_variables(cost * reach), self.totals.over_variables(cost)
 

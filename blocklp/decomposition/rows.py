@@ -101,6 +101,10 @@ class CouplingRows:
         """Where the entries of every row begin: ``(rows + 1,)`` int64."""
         return torch.searchsorted(self.row, torch.arange(self.count + 1, device=self.row.device))
 
+    def largest(self) -> Tensor:
+        """The largest magnitude of an entry of every row: ``(rows,)``."""
+        return self.entry.new_zeros(self.count).scatter_reduce(0, self.row, self.entry.abs(), "amax")
+
     def asked(self, variables: int) -> Tensor:
         """Magnitudes that rows require of each variable, the largest of all rows, for the steps of PDHG.
 
@@ -109,8 +113,7 @@ class CouplingRows:
         """
         if variables in self.required:
             return self.required[variables]
-        size = self.entry.abs()
-        largest = size.new_zeros(self.count).scatter_reduce(0, self.row, size, "amax")
+        size, largest = self.entry.abs(), self.largest()
         finite = (torch.where(torch.isfinite(s), s.abs(), 0.0) for s in (self.lower, self.upper))
         sides = torch.maximum(*finite)
         own = sides[:, self.row] * size / torch.where(largest > 0, largest, 1.0)[self.row] ** 2
@@ -169,11 +172,10 @@ class CouplingRows:
 
     def in_own_units(self) -> tuple[CouplingRows, Tensor]:
         """Rows whose largest entry is 1, and what they were multiplied by ``(1, rows)``."""
-        zero = self.entry.new_zeros(self.count)
-        largest = zero.scatter_reduce(0, self.row, self.entry.abs(), "amax")
+        largest = self.largest()
         unit = torch.where(largest > 0, 1 / largest, torch.ones_like(largest))
-        sides = (side * unit for side in (self.lower, self.upper, self.least, self.most))
-        return CouplingRows(self.row, self.column, self.entry * unit[self.row], *sides), unit[None]
+        sides = {name: getattr(self, name) * unit for name in ("lower", "upper", "least", "most")}
+        return replace(self, entry=self.entry * unit[self.row], **sides), unit[None]
 
     def select(self, rows: Tensor | slice) -> CouplingRows:
         """Return the rows of some instances."""

@@ -7,6 +7,9 @@ for the same ones in the same order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
 from blocklp.decomposition.row_sums import in_order
@@ -39,12 +42,36 @@ class Totals:
         """Sum of numbers of the variables as loops add (:func:`in_order`)."""
         return in_order(terms)
 
+    def of_program_in_order(
+        self, variables: Sequence[Tensor], rows: Sequence[Tensor], beside: int
+    ) -> list[Tensor]:
+        """Several sums of numbers of the variables, and of the rows, as loops add (:func:`in_order`).
+
+        Parameters
+        ----------
+        variables, rows : sequence of Tensor
+            ``(batch, variables)`` and ``(batch, rows)`` each.
+        beside : int
+            How many of the rows are beside the blocks: these come last, and all parts of an instance have
+            them.
+
+        Returns
+        -------
+        list of Tensor
+            ``(batch,)`` each: of variables, then of rows.
+        """
+        return [in_order(terms) for terms in (*variables, *rows)]
+
+    def numbers(self, like: Tensor) -> Tensor:
+        """The numbers in the instance of the variables of ``like`` ``(batch, variables)``: int64."""
+        return torch.arange(like.shape[1], device=like.device)
+
     def greatest(self, values: Tensor) -> Tensor:
-        """The largest of the values ``(batch,)`` that the parts of each instance have."""
+        """The largest of the values that the parts of each instance have, entry by entry."""
         return values
 
     def everywhere(self, met: Tensor) -> Tensor:
-        """Whether all parts of each instance meet a condition: ``(batch,)`` bool."""
+        """Whether all parts of each instance meet a condition, entry by entry: bool."""
         return met
 
     def blocks(self, own: int) -> int:

@@ -90,7 +90,7 @@ def evaluated(problem: Decomposition, duals: Tensor) -> tuple[Tensor, Tensor]:
     bound, safe : Tensor
         ``(batch,)``: the bounds of :func:`corrected` and :func:`safe`.
     """
-    values, blocks, known = [], [], True
+    values, blocks, known, rows = [], [], True, None
     for group in problem.groups:
         cost = group.view(duals)
         value, error = group.block_values(cost), group.value_error(cost)
@@ -102,7 +102,7 @@ def evaluated(problem: Decomposition, duals: Tensor) -> tuple[Tensor, Tensor]:
         value = problem.rows.value(duals[:, problem.in_blocks :])
         error = roundoff(1, value.abs())
         values.append(value.sum(-1))
-        blocks.append((value - error, value.abs() + error))
+        rows = value - error, value.abs() + error
     residual, total = problem.cost - problem.collect(duals), problem.total_size(duals)
     paid = charges(residual, problem.lower, problem.upper)
     noise = NOISE * problem.magnitude(duals, total)
@@ -112,12 +112,14 @@ def evaluated(problem: Decomposition, duals: Tensor) -> tuple[Tensor, Tensor]:
         return bound, torch.full_like(problem.offset, -torch.inf)
     error = rounding(1, duals.dtype) * (problem.terms + 2) * (problem.cost.abs() + total)
     largest = problem.reach
-    return bound, charged(problem, blocks, paid, error * largest, (residual.abs() + error) * largest)
+    reach = (residual.abs() + error) * largest
+    return bound, charged(problem, blocks, rows, paid, error * largest, reach)
 
 
 def charged(
     problem: Decomposition,
     blocks: list[tuple[Tensor, Tensor]],
+    rows: tuple[Tensor, Tensor] | None,
     paid: Tensor,
     error: Tensor,
     reach: Tensor,
@@ -130,6 +132,8 @@ def charged(
         The problem.
     blocks : list
         ``(batch, blocks)`` of each group: values less their errors, and magnitudes with them.
+    rows : tuple of Tensor or None
+        ``(batch, rows)``: likewise of rows beside the blocks.
     paid, error, reach : Tensor
         ``(batch, variables)``: terms of the residual, their errors, and magnitudes with them.
 
@@ -144,9 +148,12 @@ def charged(
         total = total + totals.over_blocks(least)
         size = size + totals.over_blocks(most)
         own += least.shape[-1]
+    beside = 0
+    if rows is not None:
+        total, size, beside = total + rows[0].sum(-1), size + rows[1].sum(-1), rows[0].shape[-1]
     total = total + totals.over_variables(paid) - totals.over_variables(error)
     size = size + totals.over_variables(reach)
-    terms = 1 + totals.blocks(own) + 3 * totals.variables(reach.shape[-1])
+    terms = 1 + totals.blocks(own) + beside + 3 * totals.variables(reach.shape[-1])
     return total - rounding(terms + 8, total.dtype) * size
 
 

@@ -43,15 +43,17 @@ class VariableBox:
         copies = cls._stated(problem, bounded, rows)
         index = problem.coupling.index.expand_as(copies[0])
         lower, upper = cls._cut(problem, given, copies)
-        if bool((lower > upper).any()):
+        if _anywhere(problem, lower > upper):
             # Rows then prove infeasibility, at positions where any block has such a variable.
             crossed = (lower > upper).gather(1, index)
-            places = {g.name: g.rows(crossed).any(2).any(0).nonzero()[:, 0].cpu() for g in bounded}
+            met = {g.name: g.rows(crossed).any(2).any(0) for g in bounded}
+            met = {name: ~problem.totals.everywhere(~own) for name, own in met.items()}
+            places = {name: own.nonzero()[:, 0].cpu() for name, own in met.items()}
             rows = {name: found for g in bounded if len(found := rows.get(name := g.name, places[name]))}
             copies = cls._stated(problem, bounded, rows)
             lower, upper = cls._cut(problem, given, copies)
         cuts = lower > given[0], upper < given[1]
-        if not any(bool(cut.any()) for cut in cuts):
+        if not _anywhere(problem, cuts[0] | cuts[1]):
             return cls(*given, None, None, rows)
         holds = []
         for own, side, cut in zip(copies, (lower, upper), cuts, strict=True):
@@ -85,9 +87,8 @@ class VariableBox:
         copies: list[Tensor],
     ) -> tuple[Tensor, Tensor]:
         """Bounds of the variables with those of their copies, ``(batch, variables)`` both."""
-        index = problem.coupling.index.expand_as(copies[0])
-        lower = given[0].scatter_reduce(1, index, copies[0], "amax")
-        return lower, given[1].scatter_reduce(1, index, copies[1], "amin")
+        greatest = problem.coupling.greatest
+        return greatest(given[0], copies[0]), -greatest(-given[1], -copies[1])
 
     def clip(self, x: Tensor) -> Tensor:
         """Move points ``(batch, variables)`` into the box."""
@@ -99,3 +100,8 @@ class VariableBox:
         lower, upper, *holds = (t if t is None else pick(t, rows) for t in tensors)
         assert lower is not None and upper is not None
         return VariableBox(lower, upper, holds[0], holds[1], self.as_rows)
+
+
+def _anywhere(problem: Decomposition, met: Tensor) -> bool:
+    """Whether a mask ``(batch, variables)`` holds something, in any part of the instances."""
+    return not bool(problem.totals.everywhere(~met.any()))

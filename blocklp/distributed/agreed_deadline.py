@@ -35,3 +35,10 @@ class AgreedDeadline(Deadline):
         if self.seconds == math.inf:
             return own
         return float(self._processes.greatest(torch.tensor([own], dtype=torch.float64)))
+
+    def affords(self, seconds: float) -> bool:
+        """Whether a phase would end in time in the process where it takes longest."""
+        if self.seconds == math.inf:
+            return True
+        most = self._processes.greatest(torch.tensor([seconds], dtype=torch.float64))
+        return self.left() >= float(most)

@@ -107,6 +107,10 @@ def problem_hash(
             own = None if own is None or name in ("counts", "beyond") else own[:, common]
         told.update(name.encode() + (b"" if own is None else _bytes(own)))
     told.update(_bytes(problem.offset))
+    if problem.rows is not None:
+        names = "lower", "upper", *(("row", "column", "entry", "least", "most") if common is None else ())
+        for name in names:
+            told.update(name.encode() + _bytes(getattr(problem.rows, name)))
     if common is not None:
         return told.hexdigest()
     told.update(_bytes(problem.coupling.index))

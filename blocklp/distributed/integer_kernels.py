@@ -95,3 +95,42 @@ def add_terms(terms: Any, scale: float, finer: float) -> Any:
         whole += np.int64(near)
         rest += np.int64(np.rint((scaled - near) * finer))
     return whole, rest
+
+
+@compile(**LOOP)
+def add_entries(rows: Any, x: Any, scale: Any, limit: float, finer: float, sums: Any) -> bool:
+    """Add the terms of every row as multiples of a unit, and what this leaves as multiples of a finer one.
+
+    Parameters
+    ----------
+    rows : tuple of array
+        ``(rows + 1,)``: where entries of every row begin; ``(k,)``: columns, and entries.
+    x : array
+        ``(variables,)``.
+    scale : array
+        ``(rows,)`` float64: one over the units.
+    limit, finer : float
+        The largest multiple, and how many finer units one holds.
+    sums : array
+        ``(1 or 2, rows)`` int64, written; without a second row what is left is left out.
+
+    Returns
+    -------
+    bool
+        Whether a term is beyond the limit.
+    """
+    starts, columns, entries = rows
+    over, twice = False, len(sums) > 1
+    for row in range(len(scale)):
+        whole, rest, unit = np.int64(0), np.int64(0), scale[row]
+        for k in range(starts[row], starts[row + 1]):
+            scaled = np.float64(entries[k] * x[columns[k]]) * unit
+            near = np.rint(scaled)
+            over |= not abs(scaled) <= limit
+            whole += np.int64(near)
+            if twice:
+                rest += np.int64(np.rint((scaled - near) * finer))
+        sums[0, row] = whole
+        if twice:
+            sums[1, row] = rest
+    return over

@@ -10,13 +10,15 @@ from torch import Tensor
 from blocklp.distributed import integer_kernels as loops
 from blocklp.distributed import update_kernels as updates
 from blocklp.distributed.shared_coupling import SharedCoupling
+from blocklp.distributed.totals import room
 from blocklp.kernels.operations import implements
 
 
 @implements("largest_shared", "numba")
 def _largest_shared(coupling: Any, copies: Tensor) -> Tensor:
     """See :func:`blocklp.distributed.shared_coupling.largest_shared`."""
-    most = [loops.largest_of_shared(row, coupling.targets) for row in copies.numpy()]
+    target = coupling.target.numpy()
+    most = [loops.largest_of_shared(row, target) for row in copies.numpy()]
     return torch.tensor(most, dtype=torch.float64)
 
 
@@ -27,12 +29,10 @@ def _integer_copies(
     """See :func:`blocklp.distributed.shared_coupling.integer_copies`."""
     sums = torch.zeros(len(copies), len(coupling.several), dtype=torch.long)
     total = copies.new_zeros(len(copies), coupling.variables)
+    target = coupling.target.numpy()
     taken = copies[:, :0] if iterate is None else iterate
     rows = zip(copies.numpy(), taken.numpy(), scale.tolist(), sums.numpy(), total.numpy(), strict=True)
-    most = [
-        loops.add_copies(row, less, coupling.targets, unit, own, found)
-        for row, less, unit, own, found in rows
-    ]
+    most = [loops.add_copies(row, less, target, unit, own, found) for row, less, unit, own, found in rows]
     return sums, total, torch.tensor(most, dtype=torch.float64)
 
 
@@ -47,6 +47,16 @@ def _integer_terms(totals: Any, terms: Tensor, scale: Tensor, finer: int) -> Ten
     """See :func:`blocklp.distributed.totals.integer_terms`."""
     rows = zip(terms.numpy(), scale.tolist(), strict=True)
     return torch.tensor([loops.add_terms(row, unit, 2.0**finer) for row, unit in rows]).T.contiguous()
+
+
+@implements("integer_activity", "numba")
+def _integer_activity(rows: Any, x: Tensor, scale: Tensor, twice: bool) -> tuple[Tensor, Tensor]:
+    """See :func:`blocklp.distributed.shared_rows.integer_activity`."""
+    sums = torch.zeros(len(x), 1 + twice, rows.count, dtype=torch.long)
+    limit = 2.0 ** room(rows.longest)
+    given = zip(x.numpy(), scale.expand(len(x), -1).numpy(), sums.numpy(), strict=True)
+    over = [loops.add_entries(rows.in_loops, point, unit, limit, limit, own) for point, unit, own in given]
+    return sums, torch.tensor(over)
 
 
 def _shared(plan: Any, *_: Any) -> bool:

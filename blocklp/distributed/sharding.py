@@ -1,9 +1,9 @@
 """Parts of a decomposition, one a process: blocks of its own, and the variables that these hold.
 
 A model that every process states whole is cut: blocks in their order, so that a process has one range of each
-group, and with it an equal part of the copies.  Of a model that no process states whole each has the blocks
-that it stated.  In both cases processes tell each other which variables they hold, and how many copies of
-each: a variable is counted by the first process that holds it.
+group, and with it an equal part of the copies and of the entries of rows beside the blocks.  Of a model that
+no process states whole each has the blocks that it stated.  In both cases processes tell each other which
+variables they hold, and how many copies of each: a variable is counted by the first process that holds it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from blocklp.blocks.contract import BlockType
 from blocklp.decomposition.problem import Decomposition, Group
 from blocklp.distributed.processes import Processes
 from blocklp.distributed.shared_coupling import SharedCoupling
+from blocklp.distributed.shared_rows import SharedRows
 from blocklp.distributed.totals import SharedTotals
 from blocklp.kernels.backend import Backend
 
@@ -54,13 +55,22 @@ class InstancePart:
         assert isinstance(found, SharedCoupling)
         return found
 
+    @property
+    def in_blocks(self) -> int:
+        """Number of copies in blocks, of those that are stated here."""
+        return self.ranges[-1][0].stop
+
     def cut(self, copies: Tensor) -> Tensor:
-        """The copies of the part, of those that are stated here: ``(batch, copies) -> (batch, own)``."""
-        return _cut(self.ranges, copies)
+        """The copies of the part, of those that are stated here: ``(batch, copies) -> (batch, own)``.
+
+        Prices of rows, which come last, are those of all parts.
+        """
+        return torch.cat([_cut(self.ranges, copies), copies[:, self.in_blocks :]], 1)
 
     def placed(self, own: Tensor) -> Tensor:
         """Copies of the part in their places among those that are stated here, zero elsewhere."""
-        found = own.new_zeros(len(own), self.ranges[-1][0].stop)
+        prices = own[:, self.problem.in_blocks :]
+        found = torch.cat([own.new_zeros(len(own), self.in_blocks), prices], 1)
         for (group, first, last), part in zip(self.ranges, self.problem.groups, strict=True):
             group.rows(found)[..., first:last] = part.rows(own)
         return found
@@ -83,13 +93,14 @@ def sharded(
     fixed: bool,
     backend: Backend,
     common: Tensor | None = None,
+    columns: Tensor | None = None,
 ) -> InstancePart:
     """Find the part of this process.
 
     Parameters
     ----------
     problem : Decomposition
-        One instance without rows or structured scopes, in float64 on the CPU, as this process states it.
+        One instance without structured scopes, in float64 on the CPU, as this process states it.
     processes : Processes
         All of them.
     fixed : bool
@@ -99,6 +110,8 @@ def sharded(
     common : Tensor, optional
         ``(variables,)`` bool: which variables all processes state, in one order, where each states its own
         blocks.  By default all processes state all, and blocks are cut.
+    columns : Tensor, optional
+        ``(variables,)`` int64: the numbers that variables have in the instance; by default as they come.
 
     Returns
     -------
@@ -108,8 +121,8 @@ def sharded(
     rank, world = processes.rank, processes.world
     if common is None:
         common = torch.ones(problem.cost.shape[1], dtype=torch.bool)
-        ends = [(g, g.blocks * rank // world, g.blocks * (rank + 1) // world) for g in problem.groups]
-        ranges = tuple(ends)
+        ends = zip(problem.groups, _ranges(problem, world), strict=True)
+        ranges = tuple((group, own[rank], own[rank + 1]) for group, own in ends)
         index = _cut(ranges, problem.coupling.index)[0]
     else:
         ranges = tuple((g, 0, g.blocks) for g in problem.groups)
@@ -133,7 +146,10 @@ def sharded(
     blocks, private, copies = processes.sum(own).tolist()
     width, most = private + int(common.sum()), int(processes.greatest(counts.max()[None]))
     everything = None if bool(owned.all()) else owned[None]
-    totals = SharedTotals(processes, everything, blocks, width, copies, backend)
+    numbered = variables if columns is None else columns[variables]
+    totals = SharedTotals(processes, everything, blocks, width, copies, numbered, backend)
+    counted = torch.zeros_like(common)
+    counted[variables[owned]] = True
     coupling = _coupling(
         number[index], counts[variables], (between[variables], between.cumsum(0)[variables] - 1)
     )
@@ -151,10 +167,35 @@ def sharded(
         SharedCoupling(processes=processes, fixed=fixed, backend=backend, **coupling),
         counts[variables].to(problem.cost)[None],
         some(problem.grid),
+        rows=SharedRows.of(problem, (number, counted), processes, fixed, backend),
         beyond=some(problem.beyond),
         totals=totals,
     )
     return InstancePart(part, ranges, common, variables, owned)
+
+
+def _ranges(problem: Decomposition, world: int) -> list[list[int]]:
+    """Where the blocks of each process begin in every group, and the end of the last: equal parts of work.
+
+    Work is that of copies and of entries of rows beside the blocks.  What rounding to whole blocks takes from
+    a process in one group it gets in the next.
+    """
+    entries = None
+    if problem.rows is not None:
+        entries = torch.bincount(problem.rows.column, minlength=problem.cost.shape[1])
+    short, found = torch.zeros(world - 1, dtype=torch.float64), []
+    parts = torch.arange(1, world, dtype=torch.float64) / world
+    for group in problem.groups:
+        work = torch.full((group.blocks,), float(group.dim), dtype=torch.float64)
+        if entries is not None:
+            work += entries[group.rows(problem.coupling.index)[0]].sum(0)
+        done = torch.nn.functional.pad(work.cumsum(0), (1, 0))
+        wanted = done[-1] * parts + short
+        middles = (done[:-1] + done[1:]) / 2
+        ends = torch.searchsorted(middles, wanted.cummax(0).values) if world > 1 else wanted.long()
+        short = wanted - done[ends]
+        found.append([0, *ends.tolist(), group.blocks])
+    return found
 
 
 def _groups(
@@ -188,11 +229,9 @@ def _coupling(index: Tensor, counts: Tensor, exchange: tuple[Tensor, Tensor]) ->
         variables.
     """
     between, place = exchange
-    single = counts[index] <= 1
     several = (counts > 1).nonzero()[:, 0]
-    slot = torch.zeros(len(counts), dtype=torch.long)
-    slot[several] = torch.arange(len(several))
-    copies, alone = (~single).nonzero()[:, 0], single.nonzero()[:, 0]
+    place_of = -1 - torch.arange(len(counts), dtype=torch.int32)
+    place_of[several] = torch.arange(len(several), dtype=torch.int32)
     sent = between[several].nonzero()[:, 0]
     return {
         "variables": len(counts),
@@ -200,11 +239,8 @@ def _coupling(index: Tensor, counts: Tensor, exchange: tuple[Tensor, Tensor]) ->
         "order": None,
         "ends": None,
         "maps": {},
-        "alone": index[alone],
-        "alone_copies": alone,
+        "target": place_of[index],
         "several": several,
-        "several_copies": copies,
-        "slots": slot[index[copies]],
         "sent": sent,
         "at_exchange": place[several[sent]],
     }

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.decomposition.incidence import Coupling
@@ -32,11 +30,10 @@ class SharedCoupling(Coupling):
         Who holds the other blocks.
     fixed : bool
         Whether integers are added.
-    alone, alone_copies : Tensor
-        ``(a,)`` int64: variables with a single copy, and these copies.
-    several, several_copies, slots : Tensor
-        ``(s,)``, ``(k,)`` and ``(k,)`` int64: variables with several copies; those that lie here, and of
-        which of these variables each is.
+    target : Tensor
+        ``(copies,)`` int32: for each copy the number of its sum, or -1 less the variable that it is alone of.
+    several : Tensor
+        ``(s,)`` int64: variables with several copies, in the order of the sums.
     sent, at_exchange : Tensor
         ``(b,)`` int64: which variables with several copies have some in other processes, and their places
         among those of which this holds in any process.
@@ -52,11 +49,8 @@ class SharedCoupling(Coupling):
 
     processes: Processes
     fixed: bool
-    alone: Tensor
-    alone_copies: Tensor
+    target: Tensor
     several: Tensor
-    several_copies: Tensor
-    slots: Tensor
     sent: Tensor
     at_exchange: Tensor
     exchanged: int
@@ -84,19 +78,33 @@ class SharedCoupling(Coupling):
         allowed = (unit / torch.finfo(torch.float64).eps).to(total)
         return total.index_add(1, self.several, allowed[:, None].expand(-1, len(self.several)))
 
+    def greatest(self, values: Tensor, copies: Tensor) -> Tensor:
+        """See :meth:`Coupling.greatest`; in all processes."""
+        found = super().greatest(values, copies)
+        if self.exchanged and self.processes.world > 1:
+            here = self.several[self.sent]
+            buffer = found.new_full((len(found), self.exchanged), -torch.inf)
+            buffer[:, self.at_exchange] = found[:, here]
+            found[:, here] = self.processes.greatest(buffer)[:, self.at_exchange]
+        return found
+
     def _collected(self, kind: str, copies: Tensor, iterate: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The sums, and the units ``(batch,)`` float64 of which they are multiples; zero for any number.
 
         Those of twice the copies less the iterate, where one is given.  Sums of one kind are of about the
         same size.
         """
+        if self.most_copies <= 1:  # copies are the sums
+            copies = copies if iterate is None else copies + copies - iterate
+            return self.only_copies(copies), torch.zeros(len(copies), dtype=torch.float64)
         if self.fixed:
             sums, total, unit = self._integers(kind, copies, iterate)
             found = sums.double().mul_(unit[:, None])
         else:
             unit, total = torch.zeros(len(copies), dtype=torch.float64), self.only_copies(copies)
             found = unit.new_zeros(len(copies), len(self.several))
-            found.index_add_(1, self.slots, copies.index_select(1, self.several_copies).double())
+            here, slots = self.slots
+            found.index_add_(1, slots, copies.index_select(1, here).double())
             self._exchange(found, found.new_zeros(len(copies), 0))
         total[:, self.several] = found.to(copies.dtype)
         return total, unit
@@ -151,16 +159,24 @@ class SharedCoupling(Coupling):
     def only_copies(self, copies: Tensor) -> Tensor:
         """Variables of a single copy ``(batch, variables)``; zero elsewhere."""
         total = copies.new_zeros(len(copies), self.variables)
-        total[:, self.alone] = copies.index_select(1, self.alone_copies)
+        here, variables = self._alone
+        total[:, variables] = copies.index_select(1, here)
         return total
 
     @cached_property
-    def targets(self) -> NDArray[np.int32]:
-        """For each copy ``(copies,)`` the number of its sum, or -1 less the variable that it is alone of."""
-        found = torch.empty(self.index.shape[1], dtype=torch.int32)
-        found[self.several_copies] = self.slots.int()
-        found[self.alone_copies] = -1 - self.alone.int()
-        return found.numpy()
+    def _alone(self) -> tuple[Tensor, Tensor]:
+        """Copies that are the only one of their variable, and these variables: ``(a,)`` int64 each."""
+        copies = (self.target < 0).nonzero()[:, 0]
+        return copies, -1 - self.target[copies].long()
+
+    @cached_property
+    def slots(self) -> tuple[Tensor, Tensor]:
+        """Copies of variables with several, and the sum that each is of: ``(k,)`` int64 each.
+
+        Loops do not need them.
+        """
+        copies = (self.target >= 0).nonzero()[:, 0]
+        return copies, self.target[copies].long()
 
 
 @operation
@@ -179,7 +195,7 @@ def largest_shared(coupling: SharedCoupling, copies: Tensor) -> Tensor:
     Tensor
         ``(batch,)`` float64: infinite where one is not finite.
     """
-    own = copies.index_select(1, coupling.several_copies)
+    own = copies.index_select(1, coupling.slots[0])
     if not own.shape[1]:
         return own.new_zeros(len(own), dtype=torch.float64)
     most = torch.maximum(own.amax(1), -own.amin(1)).double()
@@ -213,7 +229,8 @@ def integer_copies(
     """
     if iterate is not None:
         copies = copies + copies - iterate
-    own = copies.index_select(1, coupling.several_copies).double().mul_(scale[:, None]).round_()
+    here, slots = coupling.slots
+    own = copies.index_select(1, here).double().mul_(scale[:, None]).round_()
     sums = torch.zeros(len(copies), len(coupling.several), dtype=torch.long)
-    sums.index_add_(1, coupling.slots, own.long())
+    sums.index_add_(1, slots, own.long())
     return sums, coupling.only_copies(copies), largest_shared(coupling, copies)

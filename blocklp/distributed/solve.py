@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from blocklp.blocks.capabilities import HasProx, supports
 from blocklp.decomposition.problem import Decomposition
 from blocklp.distributed.agreed_deadline import AgreedDeadline
 from blocklp.distributed.checkpoints import Checkpoints
@@ -30,7 +31,7 @@ from blocklp.errors import ModelError, OptionError
 from blocklp.kernels.backend import Backend
 from blocklp.kernels.plan import Plan
 from blocklp.language.statement import Statement
-from blocklp.methods import Admm, Method
+from blocklp.methods import Admm, Method, Pdhg
 from blocklp.methods.consensus import has_prox
 
 ALL = 2**62
@@ -63,6 +64,11 @@ class SharedSolve:
     def all(self, met: bool) -> bool:
         """Whether a condition is met in all processes."""
         return not self.processes.any(not met)
+
+    def method(self, problem: Decomposition) -> str:
+        """What ``method="auto"`` means: PDHG where there are rows, or types without proximal points."""
+        closed = all(supports(group.type, HasProx) for group in problem.groups)
+        return "admm" if problem.rows is None and closed else "pdhg"
 
     def boxed(self, plan: Plan) -> Plan:
         """The plan of the blocks of this process, where it states a part (:meth:`StatedPart.boxed`)."""
@@ -117,14 +123,16 @@ class SharedSolve:
         alike = start.duals if common is None else None
         own_hash = problem_hash(problem, (stated, start.duals is None), (alike, start.eta), common)
         processes.agree(own_hash, "the model, the warm start or an option")
-        _refuse(problem, method)
+        _refuse(problem, method, self)
         deadline = AgreedDeadline(limits.deadline, processes)
         limits = replace(limits, deadline=deadline, project=False)
         backend = _common(plan.settled(dtype, method.usual, method.knows_rows).backend, processes)
         if "numba" in backend.builds_on:
             importlib.import_module("blocklp.distributed.numba_sums")
-        part = sharded(problem, processes, self.fixed, backend, common)
-        _refuse_part(part.problem, processes.world)
+        by_rows = isinstance(method, Pdhg) and self.stated is not None
+        columns = self.stated.columns() if self.stated is not None and by_rows else None
+        part = sharded(problem, processes, self.fixed, backend, common, columns)
+        _refuse_part(part.problem, processes, method)
         settings = replace(plan.settings, cached_copies=ALL, looped_copies=ALL)
         own = Plan(part.problem, deadline, backend, settings)
         duals = None if start.duals is None else part.cut(start.duals)
@@ -141,7 +149,7 @@ class SharedSolve:
         x, seconds = _points(results.x, part, processes), processes.from_first(results.seconds)
         duals = part.placed(results.duals)
         if self.stated is None:
-            processes.sum(duals.view(torch.int64))
+            processes.sum(duals[:, : part.in_blocks].view(torch.int64))
         return replace(results, x=x, duals=duals, seconds=seconds, memory=None, remembered={})
 
 
@@ -165,44 +173,52 @@ ONLY = "mesh shares the blocks of one instance among processes"
 
 
 def _indexed(problem: Decomposition) -> bool:
-    """Whether it is one instance whose blocks have their scopes by index, and no rows beside them."""
-    return problem.rows is None and problem.batch == 1 and not problem.coupling.maps
+    """Whether it is one instance whose blocks have their scopes by index."""
+    return problem.batch == 1 and not problem.coupling.maps
 
 
-def _refuse(problem: Decomposition, method: Method) -> None:
+def _refuse(problem: Decomposition, method: Method, solve: SharedSolve) -> None:
     """Refuse what processes cannot share.
 
     Raises
     ------
     ModelError, OptionError
-        If the model has rows, structured scopes or several instances, or the method is another one than ADMM.
+        If the model has structured scopes or several instances, if processes state parts of a model with
+        rows, or the method is one that processes cannot share, or cannot save.
     """
     if problem.cost.device.type != "cpu":
         raise OptionError(f"{ONLY}, on CPUs; the model was compiled for {problem.cost.device}")
-    if problem.rows is not None:
-        raise ModelError(f"{ONLY}, and the model has rows beside the blocks; solve it without mesh")
+    if problem.rows is not None and solve.stated is not None:
+        what = "processes state parts of a model with rows beside the blocks"
+        raise ModelError(f"{ONLY}, and {what}; state the whole model in every process")
     if problem.batch > 1:
         raise ModelError(f"{ONLY}, and there are {problem.batch} instances; solve them one by one")
     if problem.coupling.maps:
         raise ModelError(f"{ONLY}, and blocks have structured scopes; give them by index")
-    if not isinstance(method, Admm):
-        raise OptionError(f"{ONLY} by ADMM; method {type(method).__name__} does not do so, choose 'admm'")
+    if not isinstance(method, Admm | Pdhg):
+        what = f"method {type(method).__name__} does not do so"
+        raise OptionError(f"{ONLY} by ADMM or PDHG; {what}, choose 'auto', 'admm' or 'pdhg'")
+    if solve.mesh.save is not None and not method.snapshots:
+        raise OptionError(
+            f"save of a mesh keeps iterates of ADMM, not of {type(method).__name__}; leave it out"
+        )
 
 
-def _refuse_part(problem: Decomposition, world: int) -> None:
+def _refuse_part(problem: Decomposition, processes: Processes, method: Method) -> None:
     """Refuse blocks that processes cannot share.
 
     Raises
     ------
     ModelError
-        If a type has no proximal points, or there are fewer blocks than processes.
+        If ADMM needs proximal points that a type does not have, or a process has got no blocks.
     """
-    if (blocks := problem.totals.blocks(0)) < world:
-        raise ModelError(f"{ONLY}, and there are {blocks} blocks for {world} processes; take fewer")
-    for group in problem.groups:
+    if processes.any(not problem.in_blocks):
+        blocks, many = problem.totals.blocks(0), processes.world
+        raise ModelError(f"{ONLY}, and of {blocks} blocks one of {many} processes has none; take fewer")
+    for group in problem.groups if isinstance(method, Admm) else ():
         if not has_prox(group, problem.coupling.spread(problem.cost)):
             what = f"{group.type.name} has no proximal point in closed form where {group.name!r} shares it"
-            raise ModelError(f"{ONLY}, and {what}; solve it without mesh")
+            raise ModelError(f"{ONLY}, and {what}; choose method='pdhg', or solve it without mesh")
 
 
 def _common(own: Backend, processes: Processes) -> Backend:

@@ -8,11 +8,13 @@ charge.  Sums of integers do not depend on any order, and neither does what is m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from blocklp.decomposition.row_sums import in_order
 from blocklp.decomposition.totals import Totals
 from blocklp.distributed.processes import Processes
 from blocklp.kernels.backend import Backend
@@ -114,8 +116,12 @@ class SharedTotals(Totals):
         those that both hold; None where it counts all.
     all_blocks, all_variables, all_copies : int
         How many blocks, variables and copies an instance has.
+    numbered : Tensor
+        ``(variables,)`` int64: the numbers that variables of this process have in the instance.
     backend : Backend
         What runs the operations.
+    rows : dict
+        Once it is known, how many rows the blocks of an instance have, by how many they have here.
     """
 
     processes: Processes
@@ -123,7 +129,9 @@ class SharedTotals(Totals):
     all_blocks: int
     all_variables: int
     all_copies: int
+    numbered: Tensor
     backend: Backend
+    rows: dict[int, int] = field(default_factory=dict, repr=False)
 
     whole = False
 
@@ -135,9 +143,28 @@ class SharedTotals(Totals):
 
     def over_variables(self, terms: Tensor) -> Tensor:
         """See :meth:`Totals.over_variables`."""
-        return self._sum(terms if self.owned is None else torch.where(self.owned, terms, 0))
+        return self._sum(self._counted(terms))
 
     over_variables_in_order = over_variables
+
+    def of_program_in_order(
+        self, variables: Sequence[Tensor], rows: Sequence[Tensor], beside: int
+    ) -> list[Tensor]:
+        """See :meth:`Totals.of_program_in_order`; by two messages for all of them."""
+        own = rows[0].shape[1] - beside if rows else 0
+        if own not in self.rows:
+            self.rows[own] = int(self.processes.sum(torch.tensor([own])))
+        count = max(self.all_copies, self.all_variables, self.rows[own])
+        if not self.rows[own]:
+            return [*self._sums([self._counted(t) for t in variables], count), *map(in_order, rows)]
+        sums = self._sums([*(self._counted(t) for t in variables), *(t[:, :own] for t in rows)], count)
+        first = len(variables)
+        common = (in_order(t[:, own:]) for t in rows)
+        return [*sums[:first], *(a + b for a, b in zip(common, sums[first:], strict=True))]
+
+    def numbers(self, like: Tensor) -> Tensor:
+        """See :meth:`Totals.numbers`."""
+        return self.numbered
 
     def greatest(self, values: Tensor) -> Tensor:
         """See :meth:`Totals.greatest`; NaN counts as infinite."""
@@ -155,16 +182,27 @@ class SharedTotals(Totals):
         """See :meth:`Totals.variables`."""
         return self.all_variables
 
+    def _counted(self, terms: Tensor) -> Tensor:
+        """Numbers of variables ``(batch, variables)``, zero where another process counts them."""
+        return terms if self.owned is None else torch.where(self.owned, terms, 0)
+
     def _sum(self, terms: Tensor) -> Tensor:
         """Sum of terms ``(batch, k)`` of all processes: NaN where one is not finite."""
-        count = max(self.all_copies, self.all_variables)
-        most = self.processes.greatest(largest_magnitude(self, terms))
+        return self._sums([terms], max(self.all_copies, self.all_variables))[0]
+
+    def _sums(self, parts: list[Tensor], count: int) -> list[Tensor]:
+        """Sums of several numbers of terms ``(batch, k)``, each of ``count`` at most in all processes."""
+        if not parts:
+            return []
+        most = self.processes.greatest(torch.stack([largest_magnitude(self, terms) for terms in parts]))
         finite, finer = torch.isfinite(most), room(count)
         power = exponent(torch.where(finite, most, 0.0), count)
-        if bool(finite.all()):
-            parts = integer_terms(self, terms, scale(power), finer)
-        else:
-            parts = integer_terms(self, torch.where(finite[:, None], terms, 0), scale(power), finer)
-        whole, rest = self.processes.sum(parts).double()
-        found = (whole + rest * 2.0**-finer) * scale(-power)
-        return torch.where(finite, found, torch.nan).to(terms.dtype)
+        whole = bool(finite.all())
+        each = zip(parts, finite, scale(power), strict=True)
+        integers = [
+            integer_terms(self, t if whole else torch.where(fine[:, None], t, 0), unit, finer)
+            for t, fine, unit in each
+        ]
+        high, low = self.processes.sum(torch.stack(integers, 1)).double()
+        found = torch.where(finite, (high + low * 2.0**-finer) * scale(-power), torch.nan)
+        return [own.to(terms.dtype) for own, terms in zip(found, parts, strict=True)]

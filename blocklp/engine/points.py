@@ -202,7 +202,7 @@ def violation(plan: Plan, x: Tensor) -> Tensor:
     worst = relative_excess(lower - x, lower.abs(), x.abs(), size)
     worst = torch.maximum(worst, relative_excess(x - upper, upper.abs(), x.abs(), size)).amax(1)
     if program is not None:  # all rows at once
-        return torch.maximum(worst, program.violation(problem, x))
+        return problem.totals.greatest(torch.maximum(worst, program.violation(problem, x)))
     if problem.rows is not None:
         worst = torch.maximum(worst, problem.rows.violation(x, size))
     copies, sizes = problem.coupling.spread(x), problem.coupling.spread(size)

@@ -24,7 +24,6 @@ from blocklp.deadline import Deadline
 from blocklp.decomposition.block_products import by_groups, stated_rows, times, transposed
 from blocklp.decomposition.group_rows import GroupRows
 from blocklp.decomposition.problem import Decomposition, Group
-from blocklp.decomposition.row_sums import in_order
 from blocklp.decomposition.rows import CouplingRows
 from blocklp.decomposition.variable_box import VariableBox
 from blocklp.kernels.backend import AUTO, Backend
@@ -98,11 +97,12 @@ class Program:
         box = VariableBox.of(problem)
         low, high = problem.spread(box.lower), problem.spread(box.upper)
         reach = torch.maximum(box.lower.abs(), box.upper.abs())
-        far = reach.max()
+        far = problem.totals.greatest(reach.max())
         columns, boxes, needed = (torch.zeros_like(low) for _ in range(3))
         groups = []
         for group in problem.groups:
-            own = GroupRows.written(group, box.as_rows.get(group.name), low, high, far, deadline)
+            as_rows = box.as_rows.get(group.name)
+            own = GroupRows.written(group, as_rows, low, high, far, problem.totals, deadline)
             groups.append(own)
             group.rows(columns).copy_(own.columns)
             group.rows(boxes).fill_(float(supports(group.type, HasIntervals)))
@@ -114,8 +114,7 @@ class Program:
         takers = problem.spread(problem.collect(boxes))
         share = torch.where(takers > 0, boxes / takers, problem.to_dual(torch.ones_like(problem.cost)))
         met, coupling = problem.coupling.collect(columns[:, : problem.in_blocks]), None
-        index = problem.coupling.index.expand(len(needed), -1)
-        need = torch.zeros_like(problem.cost).scatter_reduce(1, index, needed[:, : problem.in_blocks], "amax")
+        need = problem.coupling.greatest(torch.zeros_like(problem.cost), needed[:, : problem.in_blocks])
         if problem.rows is not None:
             coupling, unit = problem.rows.in_own_units()
             sums = coupling.absolute()
@@ -127,13 +126,13 @@ class Program:
             uses.append(torch.ones_like(coupling.lower, dtype=torch.bool))
             need = torch.maximum(need, problem.rows.asked(need.shape[1]).nan_to_num(0.0, 0.0))
         row_sums = torch.cat(rows, 1)
-        need = torch.where(need > 0, need, need.amax(1, keepdim=True))
+        need = torch.where(need > 0, need, problem.totals.greatest(need.amax(1, keepdim=True)))
         reach = torch.where(need > 0, torch.minimum(reach, need), reach)
         many = max(len(m) for m in matrices)
         beside = [low.new_zeros(many, 0) if coupling is None else coupling.entry.expand(many, -1)]
         entries = torch.cat([*(m.expand(many, -1, -1, -1).flatten(1) for m in matrices), *beside], 1)
         kept_entries, layout = _views(entries, matrices), None
-        if low.device.type == "cpu" and not problem.coupling.maps:
+        if low.device.type == "cpu" and not problem.coupling.maps and problem.totals.whole:
             several = max(2, min(MOST_PARTS, problem.copies // (2 * problem.coupling.variables)))
             several = several if _work(entries, row_sums, share) >= settings.divided_numbers else 1
             layout = RowLayout.of(problem, kept_entries, coupling, several)
@@ -162,6 +161,11 @@ class Program:
     def parts(self) -> int:
         """Partial sums of every variable that add up to A^T y."""
         return 1 if self.layout is None else self.layout.parts
+
+    @property
+    def beside(self) -> int:
+        """Number of rows beside the blocks, which come last."""
+        return 0 if self.coupling is None else self.coupling.count
 
     @property
     def work(self) -> int:
@@ -210,9 +214,12 @@ class Program:
         """Largest relative violation ``(batch,)`` of a row at points ``(batch, variables)``."""
         reached = self.activity(problem, x)
         excess = torch.maximum(self.lower - reached, reached - self.upper)
-        if not excess.shape[1] or known_empty(outside := excess > 0):  # as a rule: sizes need not be known
+        outside = excess > 0
+        none = torch.tensor(not excess.shape[1] or known_empty(outside))
+        if bool(problem.totals.everywhere(none)):  # as a rule: sizes need not be known
             return x.new_zeros(len(x))
-        return torch.where(outside, excess / self.sizes(problem, x), 0.0).amax(1)
+        beyond = torch.where(outside, excess / self.sizes(problem, x), 0.0)
+        return problem.totals.greatest(torch.nn.functional.pad(beyond, (0, 1)).amax(1))
 
     def scaled(self, problem: Decomposition, x: Tensor) -> Tensor:
         """Scale points, from the lower bounds, until no row with entries of one sign is violated.
@@ -275,8 +282,7 @@ class Program:
             full = y.new_zeros(len(y), max(count, last), group.blocks)
             full.index_copy_(1, kept, own)
             parts.append(full[:, :count].flatten(1))
-        beside = 0 if self.coupling is None else self.coupling.count
-        return torch.cat([*parts, y[:, y.shape[1] - beside :]], 1)
+        return torch.cat([*parts, y[:, y.shape[1] - self.beside :]], 1)
 
     def part(self, problem: Decomposition, whole: Tensor) -> Tensor:
         """Duals ``(batch, rows)`` of the kept rows from those of all stated rows.
@@ -284,8 +290,7 @@ class Program:
         Duals that would be paid by an infinite side become zero.
         """
         parts = []
-        beside = 0 if self.coupling is None else self.coupling.count
-        first = whole.shape[1] - beside
+        first = whole.shape[1] - self.beside
         stated = by_groups(problem, whole[:, :first], list(map(stated_rows, problem.groups)))
         for (_, own), kept, last in zip(stated, self.kept, self._last, strict=True):
             full = torch.nn.functional.pad(own, (0, 0, 0, max(0, last - own.shape[1])))
@@ -296,7 +301,8 @@ class Program:
     def proved(self, problem: Decomposition, y: Tensor) -> Tensor:
         """The rows' part of the dual value at duals y: ``(batch, rows) -> (batch,)``."""
         side = torch.where(y > 0, self.lower, self.upper)
-        return in_order((y * torch.where(torch.isfinite(side), side, 0.0)).double())
+        terms = (y * torch.where(torch.isfinite(side), side, 0.0)).double()
+        return problem.totals.of_program_in_order([], [terms], self.beside)[0]
 
     def reduced(self, problem: Decomposition, duals: Tensor) -> Tensor:
         """Reduced costs that multipliers ``(batch, copies)`` leave, divided among copies, in that shape."""

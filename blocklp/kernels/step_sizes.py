@@ -11,7 +11,6 @@ from blocklp.blocks.contract import Rows, pick
 from blocklp.deadline import Deadline
 from blocklp.decomposition.lanczos import largest_singular_value
 from blocklp.decomposition.problem import Decomposition
-from blocklp.decomposition.row_sums import in_order
 from blocklp.kernels.program import Program
 
 
@@ -67,7 +66,8 @@ class StepSizes:
         # Without entries any step is as good.
         row, column = (torch.where(t > 0, 1 / t, torch.ones_like(t)) for t in sums)
         # Squares may be beyond single precision.
-        size = in_order(program.reach.double() / column.double() * program.reach.double())
+        reach = program.reach.double()
+        size = problem.totals.over_variables_in_order(reach / column.double() * reach)
         steps = row, column, used, program.column_sums > 0
         if len(program.entries) == 1 and all(bool((t == t[:1]).all()) for t in steps):  # one norm for all
             first, count = slice(0, 1), len(row)
@@ -78,9 +78,10 @@ class StepSizes:
         row, column = row / norm[:, None], column / norm[:, None]
         return cls(row, 1 / row, column, norm, size)
 
-    def weight(self, cost: Tensor) -> Tensor:
-        """Primal weight ``(batch,)``: the size of the points over that of the cost ``(batch, variables)``."""
-        own = in_order(cost.double() * self.column.double() * cost.double()) * self.norm.double()
+    def weight(self, problem: Decomposition) -> Tensor:
+        """Primal weight ``(batch,)``: the size of the points over that of the cost."""
+        cost = problem.cost.double()
+        own = problem.totals.over_variables_in_order(cost * self.column.double() * cost) * self.norm.double()
         weight = (self.size / own).sqrt().to(self.row)
         return torch.where(torch.isfinite(weight) & (weight > 0), weight, torch.ones_like(weight))
 
@@ -99,4 +100,5 @@ def _norm(
         reached = program.activity(problem, root * v)
         return root * problem.collect(program.adjoint(problem, across * reached))
 
-    return largest_singular_value(gram, (program.column_sums > 0).to(root), deadline).clamp(max=1)
+    met = (program.column_sums > 0).to(root)
+    return largest_singular_value(gram, met, problem.totals, deadline).clamp(max=1)

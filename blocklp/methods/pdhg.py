@@ -36,12 +36,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.row_sums import in_order
 from blocklp.errors import TimeLimitError
 from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.program import PASSES, Program
-from blocklp.kernels.step_sizes import StepSizes
 from blocklp.methods.base import Memory, Method, MethodState, where
 from blocklp.methods.shrinking import shrinking
 from blocklp.violation import known_empty
@@ -180,7 +178,7 @@ class Pdhg(Method):
 
     def weighted(self, plan: Plan, state: PdhgState) -> PdhgState:
         """The state with its primal weights, which nothing needs before the first pass."""
-        weight = plan.steps.weight(plan.problem.cost)
+        weight = plan.steps.weight(plan.problem)
         known = torch.isfinite(state.eta) & (state.eta > 0)
         eta = torch.where(known, self._within(weight, state.eta), weight)
         return replace(state, weight=weight, eta=eta)
@@ -197,8 +195,8 @@ class Pdhg(Method):
         """The multipliers ``(batch, copies)`` that row duals ``(batch, rows)`` make, by their best factor."""
         problem, program = plan.problem, plan.program
         duals = program.adjoint(problem, y)
-        bounds = program.box.lower, program.box.upper
-        factor = shrinking(program.proved(problem, y), problem.collect(duals), problem.cost, *bounds)
+        box = program.box.lower, program.box.upper, problem.totals
+        factor = shrinking(program.proved(problem, y), problem.collect(duals), problem.cost, *box)
         duals = duals * factor.to(duals)[:, None]
         return duals + program.reduced(problem, duals)
 
@@ -224,23 +222,30 @@ class Pdhg(Method):
         now = tuple(t + back * (t0 - t) for t, t0 in zip(reflected, state.first, strict=True))
         done = replace(state, now=now, bar=bar, age=state.age + 1, passes=state.passes + 1)
         if done.passes % self.every <= 1:  # epochs end at multiples, and their first pass is measured too
-            done = self._measured(steps, done, [new - old for new, old in zip(bar, state.now, strict=True)])
+            moved = [new - old for new, old in zip(bar, state.now, strict=True)]
+            done = self._measured(plan, done, moved)
         return replace(done, pulled=program.sums(problem, done.now[1]))
 
-    def _measured(self, steps: StepSizes, state: PdhgState, step: list[Tensor]) -> PdhgState:
+    def _measured(self, plan: Plan, state: PdhgState, step: list[Tensor]) -> PdhgState:
         """The state after a step, with its residual and, where one is due, in a new epoch."""
         (dx, dy, da), eta = step, state.eta.double()
-        along, across = (in_order(t.double()) for t in (dy * dy * steps.length, dy * da))
-        residual = in_order((dx * dx / steps.column).double()) / eta + 2 * across + along * eta
+        primal, dual, across = self._sums(plan, state, dx, dy, dy * da)
+        residual = primal / eta + 2 * across + dual * eta
         residual = torch.where(residual > 0, residual, 0)
         young = state.age == 1
         known = torch.where(young, residual, state.first_residual)
         if state.passes % self.every:
             return replace(state, residual=torch.where(young, residual, state.residual), first_residual=known)
         done = replace(state, residual=residual, first_residual=known)
-        return self._restarted(steps, done, residual > state.residual)
+        return self._restarted(plan, done, residual > state.residual)
 
-    def _restarted(self, steps: StepSizes, state: PdhgState, grown: Tensor) -> PdhgState:
+    def _sums(self, plan: Plan, state: PdhgState, dx: Tensor, dy: Tensor, *others: Tensor) -> list[Tensor]:
+        """Squared lengths of moves of x and y in the metrics of the steps, and sums of rows: ``(batch,)``."""
+        terms, rows = (dx * dx / plan.steps.column).double(), (dy * dy * plan.steps.length, *others)
+        doubled = [own.double() for own in rows]
+        return plan.problem.totals.of_program_in_order([terms], doubled, state.program.beside)
+
+    def _restarted(self, plan: Plan, state: PdhgState, grown: Tensor) -> PdhgState:
         """A new epoch at the last step, with another weight, where one is due."""
         enough = state.residual <= self.sufficient**2 * state.first_residual
         some = grown & (state.residual <= self.necessary**2 * state.first_residual)
@@ -249,8 +254,7 @@ class Pdhg(Method):
             return state
         eta, bar = state.eta.double(), state.bar
         dx, dy, _ = (new - old for new, old in zip(bar, state.first, strict=True))
-        terms = dx * dx / steps.column, dy * dy * steps.length
-        primal, dual = (in_order(t.double()) for t in terms)
+        primal, dual = self._sums(plan, state, dx, dy)
         ratio = (primal / dual).sqrt()
         balanced = (eta * torch.minimum(torch.maximum(ratio, eta / 100), eta * 100)).sqrt()
         now = tuple(where(due, new, old) for new, old in zip(bar, state.now, strict=True))

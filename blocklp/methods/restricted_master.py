@@ -382,8 +382,8 @@ class RestrictedMaster:
         side = np.where(price > 0, self.row_lower, self.row_upper)
         value = float(price @ np.where(price != 0, side, 0.0))
         tables = (self.priced_variables @ price, self.cost, self.lower, self.upper)
-        tensors = (torch.from_numpy(np.asarray(t))[None] for t in tables)
-        return float(shrinking(torch.tensor([value]).double(), *tensors))
+        pulled, cost, lower, upper = (torch.from_numpy(np.asarray(t))[None] for t in tables)
+        return float(shrinking(torch.tensor([value]).double(), pulled, cost, lower, upper))
 
 
 def _scaled(matrix: Any, unit: Array) -> csr_array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.row_sums import in_order
+from blocklp.decomposition.totals import WHOLE, Totals
 from blocklp.decomposition.valid_bounds import charges
 from blocklp.violation import known_empty
 
@@ -13,7 +13,9 @@ STEPS = 12
 """Halvings of the range of the exponent of 1 - s: to a fiftieth of a power of two."""
 
 
-def shrinking(value: Tensor, pulled: Tensor, cost: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+def shrinking(
+    value: Tensor, pulled: Tensor, cost: Tensor, lower: Tensor, upper: Tensor, totals: Totals = WHOLE
+) -> Tensor:
     r"""The factor :math:`s \in [0, 1]` of row multipliers y that gives the best bound.
 
     .. math:: s \, v(y) + \sum_j \min_{lo_j \le x_j \le hi_j} (c - s A^\top y)_j x_j .
@@ -30,19 +32,21 @@ def shrinking(value: Tensor, pulled: Tensor, cost: Tensor, lower: Tensor, upper:
         ``(batch, variables)``: :math:`A^\top y`.
     cost, lower, upper : Tensor
         ``(batch, variables)``.
+    totals : Totals
+        Sums over variables.
 
     Returns
     -------
     Tensor
         ``(batch,)``: s.
     """
-    ends = pulled * lower, pulled * upper
+    ends, add = (pulled * lower, pulled * upper), totals.over_variables_in_order
 
     def slope(s: Tensor) -> Tensor:
-        return value - in_order(torch.where(cost > s[:, None] * pulled, *ends))
+        return value - add(torch.where(cost > s[:, None] * pulled, *ends))
 
     def bound(s: Tensor) -> Tensor:
-        return s * value + in_order(charges(cost - s[:, None] * pulled, lower, upper))
+        return s * value + add(charges(cost - s[:, None] * pulled, lower, upper))
 
     one = torch.ones_like(value)
     if known_empty(slope(one) < 0):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -13,7 +13,6 @@ import typer
 
 import blocklp as bl
 from blocklp.errors import OptionError
-from blocklp.problems.command_line.options import Output, Solving
 from blocklp.problems.command_line.process import EXIT_STOPPED, interruptible
 from blocklp.problems.printing import json_number, json_status
 from blocklp.progress import Progress
@@ -22,45 +21,56 @@ NEEDED = "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"
 """Variables of the environment that torchrun sets."""
 
 
-def run_distributed(part: Callable[[int, int], bl.Model], solving: Solving, output: Output, deadline: bl.Deadline) -> None:
+def run_distributed(
+    command: str,
+    part: Callable[[int, int], bl.Model],
+    options: dict[str, Any],
+    as_json: bool,
+    quiet: bool = False,
+    told: Mapping[str, object] | None = None,
+) -> None:
     """Solve one LP over all processes, report, and exit: with code 1 if it did not reach the tolerance.
 
     Only the first process has that code, so that torchrun does not end it before it has printed.
 
     Parameters
     ----------
+    command : str
+        Name of the command.
     part : callable
-        States the part of the LP of a process, of its number and that of processes (:meth:`blocklp.Model.shard`).
-    solving, output : Solving, Output
-        The options of the command.
-    deadline : Deadline
-        When the work ends.
+        States the LP, or the part of a process of it (:meth:`blocklp.Model.shard`), of the number of this process and that
+        of processes.
+    options : dict
+        Those of :meth:`blocklp.Model.compile` and :meth:`blocklp.solver.Solver.solve`.
+    as_json, quiet : bool
+        Whether an object is printed, and no progress.
+    told : mapping, optional
+        What is printed too, known once the part has been stated.
 
     Raises
     ------
     OptionError
-        If an option is for one process, or torchrun has not started this one.
+        If torchrun has not started this process.
     """
-    if output.plot is not None or output.reference is not None:
-        raise OptionError("--plot and --reference are for one process; leave them out, or leave --distributed out")
     if missing := [name for name in NEEDED if name not in os.environ]:
-        how = "torchrun --nproc-per-node 2 -m blocklp qpbo FILE --distributed"
+        how = f"torchrun --nproc-per-node 2 -m blocklp {command} FILE --distributed"
         raise OptionError(f"--distributed needs processes, and {', '.join(missing)} are not set; start them by `{how}`")
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     first = rank == 0
     try:
-        given = solving.checked(deadline)
-        solver = part(rank, world).compile(device=given.pop("device"), dtype=given.pop("dtype"))
-        with interruptible(), nullcontext() if output.quiet or not first else Progress() as callback:
+        compiled = {name: options[name] for name in ("device", "dtype") if name in options}
+        solver = part(rank, world).compile(**compiled)
+        given = {name: value for name, value in options.items() if name not in compiled}
+        with interruptible(), nullcontext() if quiet or not first else Progress() as callback:
             found = solver.solve(mesh=True, callback=callback, **given)
         hashed = bl.distributed.solution_hash(found, mesh=True)
     finally:
         dist.destroy_process_group()
     if not first:
         return
-    entry = summary(found) | {"world": world, "hash": hashed}
-    if output.as_json:
+    entry = summary(found) | {"world": world, "hash": hashed} | dict(told or {})
+    if as_json:
         typer.echo(json.dumps(entry, allow_nan=False))
     else:
         for name, value in entry.items():

@@ -7,14 +7,20 @@ import math
 import time
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from blocklp.errors import OptionError
-from blocklp.problems.command_line.options import Against, Certified, MaxBytes, OneJson, Reading, Seconds, grouped
+from blocklp.problems.command_line.options import Against, Certified, Distributed, MaxBytes, OneJson, Reading, Seconds, grouped
 from blocklp.problems.command_line.process import EXIT_STOPPED, interruptible, until
 from blocklp.problems.files import MAX_BYTES
+
+if TYPE_CHECKING:
+    from blocklp.model import Model
+
+BY_ROWS = {"method": "pdhg", "passes": 1_000_000, "patience": 20_000}
+"""How processes solve an LP whose rows are beside the blocks: small steps, of which it takes many."""
 
 SHOWN = 10
 """Most kinds of blocks that a table is followed by."""
@@ -43,6 +49,10 @@ def _lp_command(
     reading: Reading,
     solution: Annotated[bool, typer.Option("--solution", help="Print the values of all variables too.")] = False,
     reference: Against = None,
+    distributed: Distributed = False,
+    reach: Annotated[
+        float, typer.Option(min=0, help="With --distributed: the most of variables that neither bounds nor rows bound.")
+    ] = 1e6,
     as_json: OneJson = False,
 ) -> None:
     """Solve a linear program of a file (of one with integers, its relaxation) to a certified gap."""
@@ -55,6 +65,21 @@ def _lp_command(
     (file,) = files
     began = ctx.obj if isinstance(ctx.obj, float) else time.perf_counter()
     deadline = until(time_limit, ctx.obj)
+    if distributed and (solution or reference is not None):
+        raise OptionError("--solution and --reference are for one process; leave them out, or leave --distributed out")
+    if distributed:
+        from blocklp.problems.command_line.distributed import run_distributed
+        from blocklp.problems.lp import model_of_rows, read_linear_program, unbounded_variables
+
+        told: dict[str, object] = {}
+
+        def part(*_: int) -> Model:
+            given = read_linear_program(file, max_bytes=reading.max_bytes, time_limit=deadline)
+            names = [given.columns[j] for j in unbounded_variables(given.program)]
+            told.update(integers_relaxed=given.integers, declared=names, reach=reach if names else None)
+            return model_of_rows(given.program, reach=reach)
+
+        return run_distributed("lp", part, BY_ROWS | {"tol": tol, "time_limit": deadline}, as_json, told=told)
     from blocklp.general_solvers.solvers import lp_solver
     from blocklp.lp.solve import solve_linear_program
     from blocklp.problems.command_line.reference import compare_program

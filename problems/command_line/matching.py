@@ -6,13 +6,18 @@ import json
 import math
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from blocklp.problems.command_line.options import Against, Certified, OneJson, Seconds
+from blocklp.errors import OptionError
+from blocklp.problems.command_line.lp import BY_ROWS
+from blocklp.problems.command_line.options import Against, Certified, Distributed, OneJson, Seconds
 from blocklp.problems.command_line.process import EXIT_STOPPED, interruptible, until
 from blocklp.problems.files import MAX_BYTES
+
+if TYPE_CHECKING:
+    from blocklp.model import Model
 
 
 def register(app: typer.Typer) -> None:
@@ -28,11 +33,14 @@ def _matching_command(
     max_bytes: Annotated[int, typer.Option(min=1, metavar="BYTES", help="Most bytes of the arrays in memory.")] = 8 * MAX_BYTES,
     output: Annotated[Path | None, typer.Option(metavar="OUT.npz", help="Write shares of edges and prices of destinations.")] = None,
     reference: Against = None,
+    distributed: Distributed = False,
     as_json: OneJson = False,
 ) -> None:
     """Match sources to destinations with capacities, at the largest value, to a certified gap."""
     began = ctx.obj if isinstance(ctx.obj, float) else time.perf_counter()
     deadline = until(time_limit, ctx.obj)
+    if distributed and (output is not None or reference is not None):
+        raise OptionError("--output and --reference are for one process; leave them out, or leave --distributed out")
     import numpy as np
 
     from blocklp.general_solvers.solvers import lp_solver
@@ -42,6 +50,13 @@ def _matching_command(
 
     if reference is not None:
         lp_solver(reference)  # refuses unknown names before the work
+    if distributed:
+        from blocklp.problems.command_line.distributed import run_distributed
+
+        def part(*_: int) -> Model:
+            return matching_model(read_matching(file, max_bytes=max_bytes, time_limit=deadline))
+
+        return run_distributed("matching", part, BY_ROWS | {"tol": tol, "time_limit": deadline}, as_json)
     given = read_matching(file, max_bytes=max_bytes, time_limit=deadline)
     with interruptible():
         found = solve_matching(given, tol=tol, time_limit=deadline)

@@ -59,6 +59,8 @@ def _qpbo_command(
         return run_files(ctx, _qpbo_command, files)
     if distributed and (tighten or solving.exact or len(files) > 1):
         raise OptionError("--distributed bounds one file by roof duality; leave out --tighten, --exact and other files")
+    if distributed and (output.plot is not None or output.reference is not None):
+        raise OptionError("--plot and --reference are for one process; leave them out, or leave --distributed out")
     if branching is not None and not solving.exact:
         raise OptionError("--branching is about searches; give --exact too")
     deadline = until(solving.time_limit, ctx.obj)
@@ -73,7 +75,7 @@ def _qpbo_command(
         def part(rank: int, world: int) -> Model:
             return shard_of(read_qubo(files[0], kind, max_bytes=reading.max_bytes, time_limit=deadline), rank, world)
 
-        run_distributed(part, solving, output, deadline)
+        run_distributed("qpbo", part, solving.checked(deadline), output.as_json, output.quiet)
         return
     qubos = [read_qubo(file, kind, max_bytes=reading.max_bytes, time_limit=deadline) for file in files]
     names = [(str(file), qubo.n, len(qubo.edges), "") for file, qubo in zip(files, qubos, strict=True)]

@@ -16,7 +16,7 @@ from blocklp.general_solvers.linear_program import Array, LinearProgram
 from blocklp.language.expression import View
 from blocklp.lp.block_rows import finite_bounds, scope_of_rows
 from blocklp.lp.detection.block_structure import BlockStructure
-from blocklp.lp.implied_bounds import bounds_of_single_rows
+from blocklp.lp.implied_bounds import bounds_of_single_rows, implied_bounds
 from blocklp.options import flag, of_type
 from blocklp.oracles import AtMostOne, Knapsack, Polytope, Simplex
 
@@ -60,13 +60,8 @@ def structured_model(
     shape = len(structure.row_block), len(structure.column_block)
     if shape != program.A.shape:
         raise ModelError(f"the structure is one of {shape[0]} rows and {shape[1]} columns, the LP has {program.A.shape}")
-    matrix = csr_array(program.A, copy=True)
-    matrix.sum_duplicates()
-    matrix.eliminate_zeros()
-    matrix.sort_indices()
-    sides = program.row_lower, program.row_upper
-    lower, upper = bounds_of_single_rows(matrix, sides, (program.lower, program.upper))
-    bounded = LinearProgram(program.c, matrix, *sides, lower, upper, program.offset, program.maximize)
+    bounded = _bounded(program)
+    matrix, sides = bounded.A, (bounded.row_lower, bounded.row_upper)
     bounds = finite_bounds(bounded, reach, lambda j: f"x[{j}]")
     lengths = np.diff(matrix.indptr)
     wrong = np.flatnonzero((lengths == 0) & ((sides[0] > 0) | (sides[1] < 0)))
@@ -85,6 +80,48 @@ def structured_model(
     value = (x * torch.from_numpy(program.c)).sum() + program.offset
     (model.maximize if program.maximize else model.minimize)(value)
     return model
+
+
+def model_of_rows(program: LinearProgram, *, reach: float | None = None) -> bl.Model:
+    """Turn a linear program into a model without blocks: all rows stay rows, but those of one entry, which become bounds.
+
+    Parameters
+    ----------
+    program : LinearProgram
+        The LP.
+    reach : float, optional
+        Bound for the magnitudes of variables that neither bounds nor rows bound.  Models need finite bounds.
+
+    Returns
+    -------
+    Model
+        With one instance and the variables ``"x"``, ``(variables,)``, in the order of the program.
+
+    Raises
+    ------
+    ModelError
+        If a variable has no bounds and there is no ``reach``, or a row without entries cannot hold.
+    """
+    of_type(program, LinearProgram, "program", "a LinearProgram", ModelError)
+    rows, columns = (np.full(count, -1) for count in program.A.shape)
+    none = BlockStructure(rows, columns, np.zeros(0, np.int64), 0, (), 0.0, "none")
+    return structured_model(program, none, reach=reach)
+
+
+def unbounded_variables(program: LinearProgram) -> Numbers:
+    """Return the variables that neither bounds nor rows bound, of which models need ``reach``: ``(k,)`` int64."""
+    return np.flatnonzero(~np.isfinite(implied_bounds(_bounded(program))).all(0))
+
+
+def _bounded(program: LinearProgram) -> LinearProgram:
+    """The program without zeros, with rows of one entry as bounds, too."""
+    matrix = csr_array(program.A, copy=True)
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    matrix.sort_indices()
+    sides = program.row_lower, program.row_upper
+    lower, upper = bounds_of_single_rows(matrix, sides, (program.lower, program.upper))
+    return LinearProgram(program.c, matrix, *sides, lower, upper, program.offset, program.maximize)
 
 
 def _typed(

@@ -70,6 +70,17 @@ class PlanetLP:
         self._stated, self._solve = stated, solve
         self.rows, self.columns = stated.program.A.shape
 
+    def linear_program(self, c: Tensor | Array) -> LinearProgram:
+        """The LP that :meth:`minimise` solves, whose variables have bounds, for other solvers.
+
+        Parameters
+        ----------
+        c : Tensor or ndarray
+            As there.
+        """
+        own = _flat(c, len(self._stated.shift), "the objective")
+        return replace(self._stated.program, c=self._stated.matrix.T @ own, offset=float(own @ self._stated.shift))
+
     def minimise(self, c: Tensor | Array) -> Optimum:
         """Minimise ``<c, result of the node>``; the simplex method continues from the last basis.
 

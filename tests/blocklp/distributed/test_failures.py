@@ -24,8 +24,9 @@ def refused(kind):
         made = model(seed=1)
     if kind == "other tol":
         options["tol"] = 1e-3 if dist.get_rank() == 1 else 1e-4
-    if kind == "rows":
-        made.add(made.variables["y"].sum() <= 3)
+    if kind in ("rows", "other rows"):
+        made.add(made.variables["y"].sum() <= 3 + (kind == "other rows" and dist.get_rank() == 1))
+        options["method"] = "admm" if kind == "rows" else "auto"
     if kind == "method":
         options["method"] = "prox"
     models = [made, model(seed=1)] if kind == "instances" else made
@@ -38,6 +39,7 @@ def refused(kind):
         ("other costs", ProcessError, "of process 2 differs"),
         ("other tol", ProcessError, "of process 1 differs"),
         ("rows", OptionError, "rows"),
+        ("other rows", ProcessError, "of process 1 differs"),
         ("method", OptionError, "by ADMM"),
         ("instances", ModelError, "2 instances"),
     ],
@@ -139,6 +141,6 @@ def test_other_groups_and_few_blocks_are_refused():
     assert isinstance(answer, OptionError)
     for answer in together(few_blocks, 3):
         assert isinstance(answer, ModelError)
-        assert "2 blocks for 3 processes" in str(answer)
+        assert "of 2 blocks one of 3 processes has none" in str(answer)
     found = together(few_blocks, 2)
     assert [float(answer.bound[0]) for answer in found] == pytest.approx([-1.0, -1.0])

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import blocklp as bl
 from blocklp.distributed.sharding import sharded
 from blocklp.distributed.shared_coupling import integer_copies, largest_shared
 from blocklp.distributed.totals import SharedTotals, exponent, integer_terms, largest_magnitude, scale
@@ -31,7 +32,7 @@ class Alone:
 
 
 def totals(count, owned=None, backend=TORCH):
-    return SharedTotals(Alone(), owned, count, count, count, backend)
+    return SharedTotals(Alone(), owned, count, count, count, torch.arange(count), backend)
 
 
 @given(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=50), st.integers(0, 2**32))
@@ -205,3 +206,31 @@ def test_loops_over_copies_update_as_the_definitions_do():
         made[backend.name] = state.duals, state.iterate, anchor
     for own, other in zip(made["torch"], made["numba"], strict=True):
         torch.testing.assert_close(own, other, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e9, torch.inf])
+@pytest.mark.parametrize("far", [1.0, 1e8])
+def test_activities_are_exact_to_far_below_their_largest_term(factor, far):
+    """Within bounds, far beyond them, and where a number is infinite; in loops as by the definition."""
+    pytest.importorskip("numba", reason="compares with loops that numba compiles")
+    import blocklp.distributed.numba_sums  # noqa: F401  registers them
+
+    random = np.random.default_rng(6)
+    made, rows = bl.Model(), random.normal(size=(5, 30)) * (random.uniform(size=(5, 30)) < 0.7)
+    x = made.variable("x", 30, lower=-far, upper=far)
+    made.add_rows(rows, x, -1.0, 1.0)
+    made.minimize(x.sum())
+    problem = made.compile().decomposition()
+    point = torch.from_numpy(random.uniform(-1, 1, (1, 30)))
+    point[0, 7] *= factor
+    found = [sharded(problem, Alone(), True, own).problem.rows for own in (TORCH, NUMBA)]
+    assert found[0].wide == (far > 1)
+    activity, other = (own.activity(point) for own in found)
+    torch.testing.assert_close(activity, other, rtol=0, atol=0, equal_nan=True)
+    for row, number in zip(rows, activity[0].tolist(), strict=True):
+        pairs = zip(row.tolist(), point[0].tolist(), strict=True)
+        terms = [Fraction(a * b) for a, b in pairs if a and math.isfinite(b)]
+        if factor == torch.inf and row[7]:
+            assert math.isnan(number)
+        else:
+            assert abs(Fraction(number) - sum(terms)) <= 2**-45 * max(map(abs, terms))

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import blocklp as bl
@@ -41,6 +42,44 @@ def test_the_first_process_prints_one_object(path):
     assert json.loads(run(command, **alone).stdout)["hash"] == found["hash"]
     path.write_text("2 1\n1 1 -3\n")  # no pairs
     assert -3.0 - 1e-12 <= json.loads(run(command, **alone).stdout)["bound"] <= -3.0
+
+
+LP = """Maximize
+ obj: 3 x + 2 y + 1.5 z - w
+Subject To
+ c1: x + y + z <= 4
+ c2: x + 3 y - w <= 6
+ c3: x - z >= -1
+Bounds
+ 0 <= x <= 3
+ w >= 0.5
+End
+"""
+
+
+def both(command):
+    """What a command prints over two processes, and that it prints the same hash in one."""
+    done = run(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command])
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    assert json.loads(run(command, **alone).stdout)["hash"] == found["hash"]
+    assert (found["status"], found["world"]) == ("optimal", 2)
+    return found
+
+
+def test_linear_programs_and_matchings_have_rows(tmp_path):
+    (tmp_path / "four.lp").write_text(LP)
+    found = both(["-m", "blocklp", "lp", str(tmp_path / "four.lp"), "--distributed", "--json", "--tol", "1e-6"])
+    # x = 3 and y + z = 1 at most, of which y is worth more until x + 3 y reaches 6.5.
+    assert found["bound"] == pytest.approx(10.5, rel=1e-6)
+    assert found["bound"] >= 10.5 - 1e-9
+    assert (found["declared"], found["reach"]) == (["w"], 1e6)
+    ends = {"source": [0, 0, 1], "destination": [0, 1, 0], "value": [3.0, 1.0, 2.0]}
+    np.savez(tmp_path / "two.npz", **ends, weight=np.ones(3), capacity=np.ones(2))
+    found = both(["-m", "blocklp", "matching", str(tmp_path / "two.npz"), "--distributed", "--json"])
+    assert found["bound"] == pytest.approx(3.0, rel=2e-4)
+    assert found["bound"] >= 3.0 - 1e-9
 
 
 def test_without_torchrun_the_command_says_how(path):
