@@ -410,8 +410,8 @@ class _Verification:
             else:
                 tree = SplitTree(self.network, splits, [self.prop.clauses[n] for n in group] if self.attack else [])
                 result = search_shared(self.executor, roots, tree, self._require_none, **limits)
-        if result.proven:
-            self.bound = min(self.bound, result.bound)
+        # What was closed stays proved when the search ends early; clauses that are closed by then are not looked at again.
+        self.bound = min(self.bound, result.bound if result.proven else result.closed)
         return result
 
     def _phase(self, name: str) -> _Phase:
