@@ -373,5 +373,5 @@ class OpenNodes:
             proof = Status.OPTIMAL if bound >= incumbent - self.tol else Status.CUTOFF
             status = Status.INFEASIBLE if bound == math.inf else proof
         frontier = (*(entry[3] for entry in self.heap), *away)
-        counts = event.nodes, event.open
-        return SearchResult(*counts, bound, incumbent, seconds, point, status, self.unresolved, frontier, self.pruned)
+        numbers = event.nodes, event.open, bound, incumbent, seconds
+        return SearchResult(*numbers, point, status, self.unresolved, frontier, self.pruned)
