@@ -89,7 +89,7 @@ class ReluSplits:
         self.free = {r: (relaxation.open[r].flatten() | (fixed[r] != 0)).nonzero()[:, 0] for r in self.relus}
         self.fixed = torch.cat([fixed[r][self.free[r]] for r in self.relus]).to(torch.int8)
         self.cuts = IntervalCuts(relaxation, self.free)
-        self.boxes = ClippedBoxes(relaxation, self.free, part is None)
+        self.boxes = ClippedBoxes(relaxation, self.free, part is None and relaxation.balls is None)
         self.steps, self.inspect, self.deadline = steps, inspect, relaxation.deadline
         self.margin = 1e-5 * (1 + float(right.abs().max()))  # what float32 must be above zero by
         self.mixes, self.owned = (torch.eye(len(rows), dtype=kind, device=device) for kind in (torch.float64, torch.bool))
