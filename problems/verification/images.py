@@ -191,6 +191,12 @@ def arrange(image: NDArray[Any], shape: Sequence[int]) -> NDArray[Any]:
     return (image if _layout(shape)[0] == "last" else image.transpose(2, 0, 1)).reshape(shape)
 
 
+def as_picture(values: Array, shape: Sequence[int]) -> Array:
+    """Return an input ``(inputs,)`` of a shape as an image ``(height, width, channels)``: what :func:`arrange` undoes."""
+    order, size = _layout(shape)
+    return values.reshape(size) if order == "last" else values.reshape(size[2], *size[:2]).transpose(1, 2, 0)
+
+
 def as_input(image: Image, shape: Sequence[int]) -> Array:
     """Return the pixels in the shape and order of an input.
 
