@@ -2,7 +2,7 @@ r"""Balls of inputs in the Euclidean norm: what a property states of them, and t
 
 A ball may be stretched along the axes, so that it is one of pixels while the network takes ``(pixels - mean) / std``: with the
 centre c and half axes s it holds the inputs c + s u with :math:`\|u\|_2 \le 1`.  The minimum of <y, x> over it is
-:math:`\langle y, c \rangle - \|s y\|_2`, by the norm's dual.
+:math:`\langle y, c \rangle - \|s y\|_2`, by the norm's dual; intervals of the inputs, such as those of pixels, make it larger.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from torch import Tensor
 
 from blocklp.errors import ModelError, ShapeError
 from blocklp.problems.qpbo.arrays import FloatArray, as_finite
+
+ROUNDS = 4
+"""Steps towards the best multiplier of a ball; each leaves out the inputs that their intervals stop."""
 
 WITHIN = 1e-4
 """Share of a ball's radius that points which are moved into it keep to its border: they are rounded to float32 afterwards."""
@@ -102,33 +105,46 @@ class Balls:
         place = self.centre.device if device is None else device
         return Balls(self.centre.to(place, dtype), self.axes.to(place, dtype))
 
-    def least(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Least values of linear functions over the balls, and what their rounding is relative to.
+    def least(self, y: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        r"""Least values of linear functions over what balls and boxes share, or less.
+
+        They are least values where boxes hold the centres.
+
+        With a multiplier t of the ball's constraint the inputs part:
+        :math:`\min_x \langle y, x \rangle + \frac t 2 (\|(x - c) / s\|^2 - 1)` over the box is a bound for every t > 0, and the
+        best one where t is such that the minimiser lies on the ball's border.
 
         Parameters
         ----------
         y : Tensor
             ``(batch, *input_shape)``: coefficients.
+        lower, upper : Tensor
+            ``(batch or 1, *input_shape)``: ends of the boxes.
 
         Returns
         -------
         tuple of Tensor
-            ``(batch,)`` each.
+            ``(batch,)``: the values, and what their rounding is relative to; ``(batch, *input_shape)``: the minimisers.
         """
-        centre = (y * self.centre).flatten(1)
-        length = self._length(y)
-        return centre.sum(1) - length, 2 * centre.abs().sum(1) + 2 * length
-
-    def minimiser(self, y: Tensor) -> Tensor:
-        """Inputs ``(batch, *input_shape)`` where these are attained."""
-        length = self._length(y).clamp(min=torch.finfo(y.dtype).tiny).view(-1, *[1] * (y.dim() - 1))
-        return self.centre - self.axes * (self.axes * (y / length))
-
-    def _length(self, y: Tensor) -> Tensor:
-        """The norm of the stretched coefficients, of numbers that neither overflow nor underflow."""
-        stretched = (self.axes * y).flatten(1)
-        most = stretched.abs().amax(1, keepdim=True).clamp(min=torch.finfo(y.dtype).tiny)
-        return most[:, 0] * (stretched / most).square().sum(1).sqrt()
+        tiny = torch.finfo(y.dtype).tiny
+        step = torch.where(y > 0, lower - self.centre, upper - self.centre)  # how far each input may go
+        steep = (self.axes * y).abs().flatten(1)
+        scale = steep.amax(1, keepdim=True).clamp(min=tiny)
+        steep = steep / scale  # between 0 and 1, so that no square is lost
+        most = torch.where(self.axes > 0, step.abs() / self.axes.clamp(min=tiny), 0.0).flatten(1)
+        t = steep.square().sum(1, keepdim=True).sqrt().clamp(min=tiny)
+        for _ in range(ROUNDS):
+            free = steep < t * most
+            room = 1 - (most.square() * ~free).sum(1, keepdim=True)
+            better = ((steep.square() * free).sum(1, keepdim=True) / room.clamp(min=tiny)).sqrt()
+            t = torch.where((room > 0) & (better > 0), torch.minimum(better, t), t)
+        share = torch.minimum(steep / t, most)
+        off = -y.sign() * self.axes * share.view_as(y)
+        off = torch.where((share == most).view_as(y), step, off)
+        used, t = share.square().sum(1), (t * scale)[:, 0]
+        value = (y * self.centre).flatten(1).sum(1) + (y * off).flatten(1).sum(1) + t / 2 * (used - 1)
+        size = 4 * (y.abs() * (self.centre.abs() + off.abs())).flatten(1).sum(1) + 2 * t * (used + 1)
+        return value, size, self.centre + off
 
     def pulled(self, x: Tensor) -> Tensor:
         """Move points ``(batch, *input_shape)`` towards the centres until they are in the balls."""

@@ -296,7 +296,7 @@ class Relaxation:
         y = pending[0]
         inputs = torch.minimum(y * self.lower, y * self.upper).flatten(1).sum(1)
         if self.balls is not None:  # either is a bound
-            over_ball, ball_size = self.balls.least(y)
+            over_ball, ball_size, _ = self.balls.least(y, self.lower, self.upper)
             inputs, size = torch.maximum(inputs, over_ball), size + ball_size
         value = value + inputs if valued else value.fill_(torch.nan)
         value = value - noise
@@ -338,8 +338,9 @@ class Relaxation:
         corner = torch.lerp(self.lower, self.upper, _nonpositive(y))
         if self.balls is None:
             return corner
-        ball = self.balls.least(y)[0] > (y * corner).flatten(1).sum(1)
-        return torch.where(ball.view(-1, *[1] * (y.dim() - 1)), self.balls.minimiser(y), corner)
+        value, _, x = self.balls.least(y, self.lower, self.upper)
+        ball = value > (y * corner).flatten(1).sum(1)
+        return torch.where(ball.view(-1, *[1] * (y.dim() - 1)), x, corner)
 
     def forward(self, node: int, trace: Trace) -> dict[int, Tensor]:
         """Pre-activations of the ReLUs before ``node``, and its result, at the minimiser of the linear bound.

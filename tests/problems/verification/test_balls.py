@@ -186,3 +186,34 @@ def test_robust_accuracy_and_radii_in_the_euclidean_norm() -> None:
     ball = Ball.of(images[0].numpy().ravel(), 0.1)
     with pytest.raises(OptionError, match="ball"):
         verify(network, Property.robustness(*ball.box, int(labels[0]), 10, ball=ball), proof=True)
+
+
+def test_linear_functions_over_a_ball_and_a_box_are_bounded_by_their_minimum() -> None:
+    """The minimum by bisection of the multiplier: over the box, the minimiser's distance falls as the multiplier grows."""
+    rng, shape = np.random.default_rng(0), (50, 9)
+    y, centre, axes = rng.normal(size=shape) * 10.0 ** rng.integers(-3, 4, shape), rng.random(shape), rng.uniform(0.05, 0.6, shape)
+    axes[:, 0], y[0], y[1, 1:] = 0.0, 0.0, 0.0
+    centre[:, 1], centre[:, 2] = 0.0, 1.0
+    lower, upper = np.maximum(centre - axes, 0), np.minimum(centre + axes, 1)
+    balls = Balls(torch.from_numpy(centre), torch.from_numpy(axes))
+    value, size, x = balls.least(*(torch.from_numpy(t) for t in (y, lower, upper)))
+
+    def at(t: float, k: int) -> tuple[float, float]:
+        off = np.clip(-y[k] * axes[k] ** 2 / t, lower[k] - centre[k], upper[k] - centre[k])
+        used = float((np.divide(off, axes[k], out=np.zeros(9), where=axes[k] > 0) ** 2).sum())
+        return float(y[k] @ (centre[k] + off)), used
+
+    for k in range(len(y)):
+        low, high = 1e-12, 1e6
+        for _ in range(200):
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if at(middle, k)[1] <= 1 else (middle, high)
+        truth = at(high, k)[0]  # of a feasible point
+        assert float(value[k]) <= truth + 1e-13 * float(size[k])
+        assert float(value[k]) >= truth - 1e-6 * (1 + abs(truth)) or at(1e-12, k)[1] <= 1
+        # The box alone decides where all its corners lie in the ball.
+        plain = float(np.minimum(y[k] * lower[k], y[k] * upper[k]).sum())
+        assert max(plain, float(value[k])) >= truth - 1e-6 * (1 + abs(truth))
+    assert bool(((x >= torch.from_numpy(lower) - 1e-12) & (x <= torch.from_numpy(upper) + 1e-12)).all())
+    small = balls.to(torch.float32).least(*(torch.from_numpy(t).float() for t in (y, lower, upper)))[0]
+    assert bool(small.isfinite().all()) and torch.allclose(small.double(), value, rtol=1e-4, atol=1e-4 * float(size.max()))
