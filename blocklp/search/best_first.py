@@ -126,12 +126,15 @@ class SearchResult(SearchEvent):
         Nodes given up.
     frontier : tuple of Node
         Open nodes at a limit: roots from which the search can go on.  After an interrupt some may be missing.
+    closed : float
+        Least bound of the nodes that were pruned; infinite if none was.
     """
 
     point: Any
     status: Status
     unresolved: int
     frontier: tuple[Node, ...]
+    closed: float = math.inf
 
     @property
     def proven(self) -> bool:
@@ -370,5 +373,5 @@ class OpenNodes:
             proof = Status.OPTIMAL if bound >= incumbent - self.tol else Status.CUTOFF
             status = Status.INFEASIBLE if bound == math.inf else proof
         frontier = (*(entry[3] for entry in self.heap), *away)
-        counts = event.nodes, event.open
-        return SearchResult(*counts, bound, incumbent, seconds, point, status, self.unresolved, frontier)
+        numbers = event.nodes, event.open, bound, incumbent, seconds
+        return SearchResult(*numbers, point, status, self.unresolved, frontier, self.pruned)

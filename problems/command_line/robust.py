@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,6 +34,13 @@ RADIUS_SECONDS = 10.0
 """Seconds for an image and a radius, where none are given: bisection ends at radii that are hard to decide."""
 
 
+class Norm(StrEnum):
+    """Norms of the change of an image."""
+
+    linf = "linf"
+    l2 = "l2"
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("robust")(_robust_command)
@@ -45,6 +53,9 @@ def _robust_command(
     labels: Annotated[Path | None, typer.Option(metavar="FILE.npy", help="Classes of the images of a .npy file.")] = None,
     mean: Annotated[str, typer.Option(metavar="M[,M,M]", help="What is subtracted from pixels in [0, 1].")] = "0",
     std: Annotated[str, typer.Option(metavar="S[,S,S]", help="What they are then divided by.")] = "1",
+    norm: Annotated[
+        Norm, typer.Option(help="Of the change: linf, of each pixel by the radius; l2, of all together by that length.")
+    ] = Norm.linf,
     first: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the first images.")] = None,
     target: Annotated[
         int | None, typer.Option(metavar="CLASS", min=0, help="Counterexamples of this class alone, for images of all others.")
@@ -85,10 +96,12 @@ def _robust_command(
     network = read_onnx(model, max_bytes=max_bytes)
     network = network.to(network.dtype, known_device(device))
     task: dict[str, Any] = {"network": model.name, "images": images.name, "eps": most, "mean": means, "std": stds, "target": target}
+    task["norm"] = norm.value
     if radius:
         if results is not None or target is not None:
             raise OptionError("--radius goes without --results and --target; leave these out")
         options: dict[str, Any] = {"precision": read_epsilon(precision), "mean": means, "std": stds, "runtime": Runtime(model)}
+        options["norm"] = norm.value
         options |= {"timeout": timeout if math.isfinite(timeout) else RADIUS_SECONDS}
         print_radii(network, pixels, classes, most, options, task, as_json=as_json, quiet=quiet)
         return
@@ -121,6 +134,7 @@ def _robust_command(
         if left:
             stack.enter_context(interruptible())
             options = {"mean": means, "std": stds, "timeout": timeout, "runtime": Runtime(model), "callback": add}
+            options["norm"] = norm.value
             options["targets"] = None if target is None else [target] * len(left)
             interrupted = robust_accuracy(network, pixels[left], classes[left], most, **options).interrupted
     found = RobustAccuracy(tuple(done[image] for image in sorted(done)), interrupted)
@@ -129,7 +143,7 @@ def _robust_command(
         shares = {name: json_number(share) for name, share in about.items()}
         typer.echo(json.dumps(task | shares | {"results": [entry(result) for result in found.results]}, allow_nan=False))
     else:
-        show(found, Console(), f"{model.name}, {images.name}, eps {eps}", len(asked))
+        show(found, Console(), f"{model.name}, {images.name}, {norm.value} eps {eps}", len(asked))
     if interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
 

@@ -86,6 +86,9 @@ def _verify_command(
     proof: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a proof of the verdict, for `blocklp check-proof` (real numbers).")
     ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="OUT.png", help="Draw the counterexample and the outputs' bounds (needs matplotlib).")
+    ] = None,
     instances: Annotated[
         Path | None, typer.Option(metavar="FILE.csv", help="Many instances instead: rows of network,property,seconds.")
     ] = None,
@@ -119,10 +122,10 @@ def _verify_command(
         raise typer.BadParameter("give either a query or --instances", param_hint="QUERY")
     if (results is None) != (instances is None) or (expected is not None and instances is None):
         raise typer.BadParameter("--instances and --results go together, and --expected with them", param_hint="--instances")
-    if instances is not None and (network or assignments or result_file or proof):
+    if instances is not None and (network or assignments or result_file or proof or picture):
         raise typer.BadParameter("the file names networks, and places for counterexamples", param_hint="--instances")
     deadline = until(timeout, ctx.obj)
-    output = VerdictOutput(as_json, assignments, result_file, quiet)
+    output = VerdictOutput(as_json, assignments, result_file, quiet, picture)
     with leaving("" if query is None else _unknown(query, "Interrupted.", output)):
         from blocklp.options import known_device
         from blocklp.problems.verification.answers import How
@@ -169,6 +172,7 @@ class VerdictOutput:
     assignments: Path | None
     result_file: Path | None
     quiet: bool
+    picture: Path | None
 
 
 def _unknown(query: Path, reason: str, output: VerdictOutput) -> str:
@@ -208,7 +212,12 @@ def _run_query(
     from blocklp.problems.verification.answers import Networks, Watch, answer, try_file, try_folder
 
     # Now, so that no verdict is found that has no place.
-    for place in (output.result_file, how.proof):
+    figure = None
+    if output.picture is not None:
+        from blocklp.problems.plot import blank_figure
+
+        figure = blank_figure(output.picture)
+    for place in (output.result_file, how.proof, output.picture):
         if place is not None:
             try_file(place)
     if output.assignments is not None:
@@ -232,6 +241,12 @@ def _run_query(
         written = _written(found.serialise, output.assignments, errors)
     if output.result_file is not None:
         written = _written(lambda file: file.write_text(found.competition()), output.result_file, errors) and written
+    if figure is not None and output.picture is not None and found.task is not None:
+        from blocklp.problems.verification.counterexample_picture import plot_verdict
+
+        plot_verdict(figure, *found.task, found.verdict.x, found.verdict.y)
+        figure.suptitle(f"{found.query.file.name}, {found.network.name}: {status}")
+        written = _written(lambda file: figure.savefig(file, dpi=120), output.picture, errors) and written
     if not written:
         return EXIT_ERROR
     if found.interrupted:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from blocklp.lazy import publish
 
 if TYPE_CHECKING:
+    from blocklp.problems.verification.balls import Ball as Ball
     from blocklp.problems.verification.bounds import NetworkBounds as NetworkBounds
     from blocklp.problems.verification.bounds import network_bounds as network_bounds
     from blocklp.problems.verification.network import Builder as Builder
@@ -27,6 +28,7 @@ else:
     publish(
         __name__,
         {
+            "blocklp.problems.verification.balls": ["Ball"],
             "blocklp.problems.verification.bounds": ["NetworkBounds", "network_bounds"],
             "blocklp.problems.verification.network": ["Builder", "Network"],
             "blocklp.problems.verification.onnx_files": ["Runtime"],

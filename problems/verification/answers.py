@@ -171,6 +171,8 @@ class Answer:
         Time for reading, and for all.
     interrupted : bool
         Whether the user ended the run.
+    task : tuple of Network and Property, or None
+        What was decided; None if time was up before it was read.
     """
 
     query: Query
@@ -179,6 +181,7 @@ class Answer:
     load_seconds: float
     seconds: float
     interrupted: bool
+    task: tuple[Network, Property] | None = None
 
     def assignment(self) -> list[tuple[QueryVariable, NDArray[Any]]]:
         """Input and output of the counterexample with their declarations; empty without one."""
@@ -326,13 +329,13 @@ def answer(
         The user interrupted the reading; an interrupt after it gives an answer that says so.
     """
     query = Query(Path(path), (), QueryVariable("X", "real", None), QueryVariable("Y", "real", None))
-    file, loaded = Path(), math.nan
+    file, loaded, task = Path(), math.nan, None
     try:
         deadline.check("starting")
         query = read_query(path, how.max_bytes, deadline)
         file = query.network(given)
         network, runtime, prop = read_task(query, file, how, networks, deadline)
-        loaded, proof = deadline.elapsed(), how.proof is not None
+        loaded, proof, task = deadline.elapsed(), how.proof is not None, (network, prop)
         limits: dict[str, Any] = {"timeout": deadline, "executor": executor, "callback": callback}
         verdict = verify(network, prop, runtime=runtime, attack=how.attack, proof=proof, **limits)
         if how.proof is not None and verdict.proof is not None:
@@ -340,7 +343,7 @@ def answer(
     except TimeLimitError:
         loaded = deadline.elapsed()
         verdict = Verdict("timed-out", None, None, -math.inf, 0, 0.0, {}, "Time was up before the search began.")
-    return Answer(query, file, verdict, loaded, deadline.elapsed(), verdict.reason == "Interrupted.")
+    return Answer(query, file, verdict, loaded, deadline.elapsed(), verdict.reason == "Interrupted.", task)
 
 
 def read_task(query: Query, file: Path, how: How, networks: Networks, deadline: Deadline) -> tuple[Network, Runtime, Property]:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import NonFiniteError, OptionError, ShapeError, TimeLimitError
+from blocklp.problems.verification.balls import Ball, Balls
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operations import Add, Affine, Relu, SmoothActivation
 from blocklp.problems.verification.properties import Clause, Property
@@ -211,7 +212,7 @@ def find_counterexamples(
 
 @dataclass
 class _Batch:
-    """Searches side by side: their clauses, boxes, rows (padded by rows that always hold) and points."""
+    """Searches side by side: their clauses, boxes, rows (padded by rows that always hold), points, and balls if there are some."""
 
     clause: list[int]
     lower: Tensor
@@ -221,6 +222,13 @@ class _Batch:
     right: Tensor
     x: Tensor
     restart: Tensor
+    balls: Balls | None = None
+
+    def moved(self, x: Tensor) -> Tensor:
+        """Points ``(searches, inputs)``, moved into the boxes and balls."""
+        x = x.clamp(self.lower, self.upper)
+        # A box holds the centre of its ball, so that points on the way there stay in it.
+        return x if self.balls is None else self.balls.pulled(x).clamp(self.lower, self.upper)
 
 
 class _AttackSearch:
@@ -256,7 +264,15 @@ class _AttackSearch:
         parts = (t.to(device) for t in (lower, upper, matrix, right, x, restarts))
         lower, upper, matrix, right, x, restarts = parts
         inside = [boxes[number][2] for number, _ in lanes]
-        return _Batch([number for number, _ in lanes], lower, upper, inside, matrix, right, x.clamp(lower, upper), restarts)
+        clauses = [self.prop.clauses[number] for number, _ in lanes]
+        balls = None
+        if any(clause.ball is not None for clause in clauses):
+            # The ball around a box takes nothing from it.
+            every = [clause.ball or _around(clause) for clause in clauses]
+            balls = Balls.stacked(every, (self.prop.inputs,), device).to(torch.float32)
+        found = _Batch([number for number, _ in lanes], lower, upper, inside, matrix, right, x, restarts, balls)
+        found.x = found.moved(x)
+        return found
 
     def descend(self, batch: _Batch, steps: int) -> Iterator[None]:
         """Step, and hand over after every step."""
@@ -282,7 +298,7 @@ class _AttackSearch:
             gradient = gradient.nan_to_num(0.0)
             direction = MOMENTUM * direction + gradient / gradient.abs().mean(1, keepdim=True).clamp(min=1e-30)
             length = longest * (SHORTEST / longest) ** (step / steps)
-            x = (x - length * radius * direction.sign()).clamp(batch.lower, batch.upper)
+            x = batch.moved(x - length * radius * direction.sign())
 
     def consider(self, batch: _Batch, lanes: Tensor, x: Tensor) -> None:
         """Keep of every owner the point of these lanes that violates a clause most in float64, if more than the one so far."""
@@ -298,6 +314,12 @@ class _AttackSearch:
                 self.margin[owner] = margin
                 self.clear |= {owner} if margin <= -CLEAR else set()
                 self.best[owner] = Candidate(x[lane].cpu().numpy(), batch.clause[lane], batch.inside[lane])
+
+
+def _around(clause: Clause) -> Ball:
+    """A ball around the box of a clause."""
+    centre = (clause.lower + clause.upper) / 2
+    return Ball(centre, 2 * math.sqrt(len(centre)) * (clause.upper - centre))
 
 
 def _gradient(network: Network, results: list[Tensor], cost: Tensor, leak: Tensor, deadline: Deadline) -> Tensor:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from blocklp.errors import FormatError, MissingDependencyError, OptionError, ShapeError, install
 from blocklp.problems.files import MAX_BYTES, read_bytes, read_text
+from blocklp.problems.verification.balls import Ball
 
 Array = NDArray[np.float64]
 CHANNELS = (1, 3)
@@ -190,6 +191,12 @@ def arrange(image: NDArray[Any], shape: Sequence[int]) -> NDArray[Any]:
     return (image if _layout(shape)[0] == "last" else image.transpose(2, 0, 1)).reshape(shape)
 
 
+def as_picture(values: Array, shape: Sequence[int]) -> Array:
+    """Return an input ``(inputs,)`` of a shape as an image ``(height, width, channels)``: what :func:`arrange` undoes."""
+    order, size = _layout(shape)
+    return values.reshape(size) if order == "last" else values.reshape(size[2], *size[:2]).transpose(1, 2, 0)
+
+
 def as_input(image: Image, shape: Sequence[int]) -> Array:
     """Return the pixels in the shape and order of an input.
 
@@ -240,6 +247,35 @@ def read_numbers(text: str, name: str) -> list[float]:
     return numbers
 
 
+def _normalisation(shape: Sequence[int], mean: Sequence[float], std: Sequence[float]) -> tuple[Array, Array]:
+    """What is subtracted from every pixel, and what it is then divided by, in the shape of an input."""
+    _, size = _layout(shape)
+    for name, numbers in (("mean", mean), ("std", std)):
+        if len(numbers) not in (1, size[2]):
+            raise OptionError(f"{name} has {len(numbers)} numbers, and the image {size[2]} channels; give one, or one a channel")
+    if min(std) <= 0:
+        raise OptionError(f"std is {list(std)}; give positive numbers")
+    channel = arrange(np.broadcast_to(np.arange(size[2]), size), shape)
+    return np.resize(mean, size[2])[channel], np.resize(std, size[2])[channel]
+
+
+def image_ball(point: Tensor, epsilon: float | NDArray[Any], mean: Sequence[float], std: Sequence[float]) -> Ball:
+    """Return the ball of inputs that stand for pixels within a Euclidean distance of an image.
+
+    Parameters
+    ----------
+    point : Tensor
+        The image as an input, as :func:`image_box` returns it.
+    epsilon : float or ndarray
+        Radius, of pixels in [0, 1]; or one for each pixel, the others being left as they are.
+    mean, std
+        As there, which also says what is raised.
+    """
+    _, factor = _normalisation(point.shape, mean, std)
+    axes = np.broadcast_to(epsilon, tuple(point.shape)) / factor
+    return Ball(point.flatten().numpy(), axes.reshape(-1))
+
+
 def image_box(
     image: Image, shape: Sequence[int], epsilon: float | NDArray[Any], mean: Sequence[float], std: Sequence[float], space: str
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -272,14 +308,8 @@ def image_box(
     OptionError
         ``mean`` or ``std`` has a wrong number of entries, or ``std`` one that is not positive.
     """
-    pixels, (_, size) = as_input(image, shape), _layout(shape)
-    for name, numbers in (("mean", mean), ("std", std)):
-        if len(numbers) not in (1, size[2]):
-            raise OptionError(f"{name} has {len(numbers)} numbers, and the image {size[2]} channels; give one, or one a channel")
-    if min(std) <= 0:
-        raise OptionError(f"std is {list(std)}; give positive numbers")
-    channel = arrange(np.broadcast_to(np.arange(size[2]), size), shape)
-    centre, factor = np.resize(mean, size[2])[channel], np.resize(std, size[2])[channel]
+    pixels = as_input(image, shape)
+    centre, factor = _normalisation(shape, mean, std)
     radius = epsilon if space == "pixel" else epsilon * factor
     ends = (np.clip(pixels - radius, 0, 1), np.clip(pixels + radius, 0, 1), pixels)
     lower, upper, point = (torch.from_numpy((end - centre) / factor) for end in ends)

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.problems.qpbo.arrays import FloatArray, as_finite, first_true
+from blocklp.problems.verification.balls import Ball
 
 BoolArray = NDArray[np.bool_]
 Kind = TypeVar("Kind", np.float64, np.bool_)
@@ -54,6 +55,8 @@ class Clause:
         in the stated one.  An input of which no float64 number is in the stated interval has them the wrong way round.
     stated : tuple of Row, optional
         The rows as they are stated, where ``matrix`` and ``right`` are rounded.
+    ball : Ball, optional
+        Where x is, too; clauses over the same ball share the object.
     """
 
     lower: FloatArray
@@ -63,6 +66,7 @@ class Clause:
     strict: BoolArray
     inside: tuple[FloatArray, FloatArray] | None = None
     stated: tuple[Row, ...] | None = None
+    ball: Ball | None = None
 
     @property
     def box(self) -> tuple[FloatArray, FloatArray]:
@@ -121,6 +125,8 @@ class Property:
         inputs, outputs = self.clauses[0].lower.shape, self.clauses[0].matrix.shape[-1]
         for number, clause in enumerate(self.clauses):
             rows = len(clause.right)
+            if clause.ball is not None and clause.ball.centre.shape != inputs:
+                raise ShapeError(f"clause {number} has a ball of {len(clause.ball.centre)} inputs and a box of {self.inputs}")
             fits = clause.matrix.shape == (rows, outputs) and clause.strict.shape == clause.right.shape == (rows,)
             if not (fits and clause.lower.shape == clause.upper.shape == inputs == (self.inputs,) and rows and outputs):
                 raise ShapeError(
@@ -183,8 +189,10 @@ class Property:
         return cls((Clause(low, high, frozen(rows), sides, frozen(np.broadcast_to(marks, sides.shape).copy())),), name)
 
     @classmethod
-    def robustness(cls, lower: ArrayLike, upper: ArrayLike, label: int, classes: int, name: str = "") -> Property:
-        """State that every x in the box is classified as ``label``, with a margin over each other class.
+    def robustness(
+        cls, lower: ArrayLike, upper: ArrayLike, label: int, classes: int, name: str = "", ball: Ball | None = None
+    ) -> Property:
+        """State that every x in the box, and in the ball if there is one, has the class ``label``, with a margin over each other.
 
         A counterexample has ``y[label] <= y[j]`` for some other class j: ``classes - 1`` clauses that share one box.
 
@@ -198,6 +206,8 @@ class Property:
             Number of outputs, at least 2.
         name : str
             Name of the property.
+        ball : Ball, optional
+            Over the same inputs.
 
         Raises
         ------
@@ -211,7 +221,7 @@ class Property:
         identity = np.eye(classes)
         rivals = (other for other in range(classes) if other != label)
         rows = (frozen((identity[label] - identity[other])[None]) for other in rivals)
-        return cls(tuple(Clause(low, high, row, zero, plain) for row in rows), name)
+        return cls(tuple(Clause(low, high, row, zero, plain, ball=ball) for row in rows), name)
 
     def violated(self, x: ArrayLike, y: ArrayLike, tolerance: float = 0.0) -> int | None:
         """Return the number of the first clause that a point satisfies as it is stated, or None.
@@ -225,7 +235,7 @@ class Property:
         y : array_like, ``outputs`` entries in any shape
             What the network makes of it.
         tolerance : float
-            What each bound of the box and each right-hand side is relaxed by, at least 0.
+            What each bound of the box and each right-hand side is relaxed by, at least 0; balls are not.
 
         Raises
         ------
@@ -247,7 +257,7 @@ class Property:
             if box is None or clause.box[0] is not box[0] or clause.box[1] is not box[1]:
                 box = clause.box
                 inside = bool(np.all((box[0] - tolerance <= point) & (point <= box[1] + tolerance)))
-            if inside and clause.holds_at(value, tolerance):
+            if inside and (clause.ball is None or clause.ball.holds(point)) and clause.holds_at(value, tolerance):
                 return number
         return None
 

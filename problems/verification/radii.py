@@ -19,10 +19,10 @@ from torch import Tensor
 from blocklp.errors import OptionError
 from blocklp.options import real
 from blocklp.problems.verification.attack import confirm
-from blocklp.problems.verification.images import Image, image_box
+from blocklp.problems.verification.images import Image, image_ball, image_box
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.properties import Property
-from blocklp.problems.verification.robustness import ImageResult, checked_images, decide
+from blocklp.problems.verification.robustness import ImageResult, checked_images, checked_norm, decide
 from blocklp.problems.verification.verify import Runtime, runtime_of
 
 Box = tuple[Tensor, Tensor, Tensor]
@@ -42,8 +42,8 @@ class CertifiedRadius:
     label, predicted : int
         Its class, and what the network, in float64, makes of it.
     certified : float
-        Largest radius in pixels of [0, 1] at which it is proved that there is no counterexample; 0 where none was proved; NaN if
-        the image is misclassified.
+        Largest radius, in the norm of the changes of pixels in [0, 1], at which it is proved that there is no counterexample; 0
+        where none was proved; NaN if the image is misclassified.
     attacked : float
         Distance of the nearest counterexample known, infinite where none is; NaN if the image is misclassified.
     nodes : int
@@ -76,6 +76,7 @@ def certified_radii(
     precision: float = 1 / 1024,
     mean: Sequence[float] = (0.0,),
     std: Sequence[float] = (1.0,),
+    norm: str = "linf",
     timeout: float = 10.0,
     runtime: Runtime | None = None,
     callback: Callable[[tuple[CertifiedRadius, ...]], Any] | None = None,
@@ -96,6 +97,8 @@ def certified_radii(
         Up to which the largest radius is sought; positive, and below ``most``.
     mean, std : sequence of float
         One number, or one a channel.
+    norm : str
+        "linf": radii are those of every pixel; "l2": Euclidean lengths of the change of the image.
     timeout : float
         Seconds for an image and a radius; where they do not suffice, smaller radii are tried, and nothing is claimed about this one.
         Bisection ends at the radii that are hardest to decide, so that few images end before.
@@ -116,7 +119,7 @@ def certified_radii(
     ModelError
         If a pixel or a class is out of range, or there are fewer than two classes.
     OptionError
-        If ``most``, the precision, the timeout, ``mean`` or ``std`` is wrong.
+        If ``most``, the norm, the precision, the timeout, ``mean`` or ``std`` is wrong.
 
     Examples
     --------
@@ -127,8 +130,8 @@ def certified_radii(
     True
     """
     pixels, classes = checked_images(network, images, labels, timeout)
-    if real(most, "most") > 1:
-        raise OptionError(f"most is {most}, and pixels are in [0, 1]; give a radius of at most 1")
+    if real(most, "most") > (longest := 1.0 if checked_norm(norm) == "linf" else math.sqrt(network.inputs)):
+        raise OptionError(f"most is {most}, and pixels are in [0, 1]; give a radius of at most {longest:.9g}")
     if real(precision, "precision") >= most:
         raise OptionError(f"precision is {precision}, and the largest radius {most}; give a precision below it")
     replay = runtime_of(network) if runtime is None else runtime
@@ -136,10 +139,13 @@ def certified_radii(
     try:
         while open_ := [own.found.image for own in searches if own.open(precision)]:
             boxes = [_box(network, pixels[i], searches[i].next, mean, std) for i in open_]
-            for result in decide(network, boxes, classes[open_], None, timeout, replay):
+            balls = None
+            if norm == "l2":
+                balls = [image_ball(box[2], searches[i].next, mean, std) for i, box in zip(open_, boxes, strict=True)]
+            for result in decide(network, boxes, balls, classes[open_], None, timeout, replay):
                 i, far = open_[result.image], math.inf
                 if result.x is not None:
-                    x, far = _drawn(network, replay, result.x, _box(network, pixels[i], 1.0, mean, std), result.label)
+                    x, far = _drawn(network, replay, result.x, _box(network, pixels[i], 1.0, mean, std), result.label, norm)
                     result = replace(result, x=x)
                 searches[i] = searches[i].after(result, far)
             if callback is not None:
@@ -182,7 +188,9 @@ def _box(network: Network, pixels: NDArray[Any], radius: float, mean: Sequence[f
     return image_box(Image(pixels), network.input_shape, radius, mean, std, "pixel")
 
 
-def _drawn(network: Network, runtime: Runtime, x: NDArray[np.float32], every: Box, label: int) -> tuple[NDArray[np.float32], float]:
+def _drawn(
+    network: Network, runtime: Runtime, x: NDArray[np.float32], every: Box, label: int, norm: str
+) -> tuple[NDArray[np.float32], float]:
     """The counterexample nearest to an image, of some on the way from one to the image.
 
     Parameters
@@ -197,11 +205,13 @@ def _drawn(network: Network, runtime: Runtime, x: NDArray[np.float32], every: Bo
         Ends of the box of all images, and the image itself, ``input_shape`` each.
     label : int
         The image's class.
+    norm : str
+        That of its changes.
 
     Returns
     -------
     x, far : ndarray, float
-        ``(inputs,)`` float32, and its largest change of a pixel of [0, 1].
+        ``(inputs,)`` float32, and the norm of its change of the pixels in [0, 1].
     """
     lower, upper, point = (end.flatten().cpu().numpy() for end in every)
     prop = Property.robustness(lower, upper, label, network.outputs)
@@ -213,4 +223,5 @@ def _drawn(network: Network, runtime: Runtime, x: NDArray[np.float32], every: Bo
             far, found = middle, drawn
         else:
             near = middle
-    return found, float((np.abs(found.astype(np.float64) - point) / (upper - lower)).max())
+    change = np.abs(found.astype(np.float64) - point) / (upper - lower)
+    return found, float(change.max() if norm == "linf" else np.sqrt(change @ change))

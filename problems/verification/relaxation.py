@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
+from blocklp.problems.verification.balls import Balls, picked
 from blocklp.problems.verification.curve_slopes import MIDDLE, CurveSlopes
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operations import Add, Affine, Input, Relu, SmoothActivation, float_error
@@ -63,6 +64,8 @@ class Relaxation:
         Position of an activation to its pre-activation bounds, ``(batch or 1, *shape)`` each; infinite where nothing is known.
     deadline : Deadline
         Every pass raises a ``TimeLimitError`` before the operation that it would be over in.
+    balls : Balls, optional
+        Inputs are in these, too.
     """
 
     network: Network
@@ -70,6 +73,7 @@ class Relaxation:
     upper: Tensor
     bounds: Mapping[int, Pair]
     deadline: Deadline = field(default_factory=Deadline)
+    balls: Balls | None = None
 
     @cached_property
     def lines(self) -> dict[int, Pair]:
@@ -167,6 +171,7 @@ class Relaxation:
             lower=self.lower.to(place, dtype),
             upper=self.upper.to(place, dtype),
             bounds={relu: (low.to(place, dtype), high.to(place, dtype)) for relu, (low, high) in self.bounds.items()},
+            balls=None if self.balls is None else self.balls.to(dtype, place),
         )
 
     def select(self, rows: Tensor) -> Relaxation:
@@ -176,6 +181,8 @@ class Relaxation:
             return {relu: (picked(a, rows), picked(b, rows)) for relu, (a, b) in of.items()}
 
         chosen = replace(self, lower=picked(self.lower, rows), upper=picked(self.upper, rows), bounds=pairs(self.bounds))
+        if self.balls is not None:
+            chosen = replace(chosen, balls=self.balls.select(rows))
         # What is derived is picked too: instances are often many rows of few boxes.
         chosen.__dict__["lines"] = pairs(self.lines)
         chosen.__dict__["curves"] = {at: slopes.select(rows) for at, slopes in self.curves.items()}
@@ -287,7 +294,11 @@ class Relaxation:
                 y = op.adjoint(y)
             _send(pending, op.inputs[0], y)
         y = pending[0]
-        value = value + torch.minimum(y * self.lower, y * self.upper).flatten(1).sum(1) if valued else value.fill_(torch.nan)
+        inputs = torch.minimum(y * self.lower, y * self.upper).flatten(1).sum(1)
+        if self.balls is not None:  # either is a bound
+            over_ball, ball_size, _ = self.balls.least(y, self.lower, self.upper)
+            inputs, size = torch.maximum(inputs, over_ball), size + ball_size
+        value = value + inputs if valued else value.fill_(torch.nan)
         value = value - noise
         if charge:
             size = size + noise + 2 * (y.abs().flatten(1) @ self.magnitudes[0].flatten())
@@ -323,7 +334,13 @@ class Relaxation:
 
     def minimiser(self, trace: Trace) -> Tensor:
         """The input that minimises the linear bound: ``(batch, *input_shape)``."""
-        return torch.lerp(self.lower, self.upper, _nonpositive(trace.cost))
+        y = trace.cost
+        corner = torch.lerp(self.lower, self.upper, _nonpositive(y))
+        if self.balls is None:
+            return corner
+        value, _, x = self.balls.least(y, self.lower, self.upper)
+        ball = value > (y * corner).flatten(1).sum(1)
+        return torch.where(ball.view(-1, *[1] * (y.dim() - 1)), x, corner)
 
     def forward(self, node: int, trace: Trace) -> dict[int, Tensor]:
         """Pre-activations of the ReLUs before ``node``, and its result, at the minimiser of the linear bound.
@@ -416,11 +433,6 @@ def undecided(network: Network, at: int, low: Tensor, high: Tensor) -> Tensor:
     """
     smooth = at < len(network.ops) and isinstance(network.ops[at], SmoothActivation)
     return low < high if smooth else (low < 0) & (high > 0)
-
-
-def picked(t: Tensor, rows: Tensor) -> Tensor:
-    """Return rows of a tensor; one row stands for all."""
-    return t if t.shape[0] == 1 else t.index_select(0, rows)
 
 
 def _nonpositive(y: Tensor) -> Tensor:

@@ -22,7 +22,8 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, OptionError, ShapeError, TimeLimitError
 from blocklp.problems.verification.attack import confirm, find_counterexamples
-from blocklp.problems.verification.images import Image, image_box
+from blocklp.problems.verification.balls import Ball, Balls
+from blocklp.problems.verification.images import Image, image_ball, image_box
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.properties import Property
 from blocklp.problems.verification.relaxation import Relaxation
@@ -33,6 +34,9 @@ from blocklp.search.parameter_ascent import ascend
 
 STATUSES = ("misclassified", "verified", "attacked", "undecided")
 """What an image can be."""
+
+NORMS = ("linf", "l2")
+"""Norms of the change of an image."""
 
 POLISH = 50
 """Evaluations of every margin by ascent."""
@@ -118,6 +122,7 @@ def robust_accuracy(
     *,
     mean: Sequence[float] = (0.0,),
     std: Sequence[float] = (1.0,),
+    norm: str = "linf",
     targets: ArrayLike | None = None,
     timeout: float = math.inf,
     runtime: Runtime | None = None,
@@ -137,6 +142,9 @@ def robust_accuracy(
         Radius, at least 0; an array that goes with one image is one for each pixel, and 0 where nothing may change.
     mean, std : sequence of float
         One number, or one a channel.
+    norm : str
+        "linf": every pixel may change by the radius.  "l2": the change as a vector may have that length; with radii of pixels, the
+        vector of the changes divided by these the length 1.
     targets : array_like of int, optional
         ``(images,)``: for each image the only class that a counterexample may have, not its own; else any other will do.
     timeout : float
@@ -158,7 +166,7 @@ def robust_accuracy(
     ModelError
         If a pixel, a class or a target is out of range, or there are fewer than two classes.
     OptionError
-        If the radius, the timeout, ``mean`` or ``std`` is wrong.
+        If the radius, the norm, the timeout, ``mean`` or ``std`` is wrong.
 
     Examples
     --------
@@ -172,10 +180,11 @@ def robust_accuracy(
     wanted = None if targets is None else _checked_targets(network, targets, classes)
     radius = checked_radius(network, eps)
     boxes = [image_box(Image(own), network.input_shape, radius, mean, std, "pixel") for own in pixels]
+    balls = [image_ball(box[2], radius, mean, std) for box in boxes] if checked_norm(norm) == "l2" else None
     results: list[ImageResult] = []
     interrupted = False
     try:
-        for result in decide(network, boxes, classes, wanted, timeout, runtime):
+        for result in decide(network, boxes, balls, classes, wanted, timeout, runtime):
             results.append(result)
             if callback is not None:
                 callback(result)
@@ -228,6 +237,13 @@ def checked_radius(network: Network, eps: float | NDArray[Any]) -> NDArray[Any]:
     return radius
 
 
+def checked_norm(norm: str) -> str:
+    """Return the name of a norm, or refuse it."""
+    if norm not in NORMS:
+        raise OptionError(f"norm {norm!r} is unknown; use one of {', '.join(map(repr, NORMS))}")
+    return norm
+
+
 def _checked_targets(network: Network, targets: ArrayLike, classes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the targets of images, or refuse them."""
     wanted = np.asarray(targets)
@@ -245,6 +261,7 @@ def _checked_targets(network: Network, targets: ArrayLike, classes: NDArray[np.i
 def decide(
     network: Network,
     boxes: Sequence[tuple[Tensor, Tensor, Tensor]],
+    balls: Sequence[Ball] | None,
     classes: NDArray[np.int64],
     targets: NDArray[np.int64] | None,
     timeout: float,
@@ -258,6 +275,8 @@ def decide(
         Float64.
     boxes : sequence of tuple
         For each image ends of its box and the image itself, ``input_shape`` each (:func:`image_box`).
+    balls : sequence of Ball, optional
+        For each image a ball that inputs are in, too.
     classes : ndarray
         ``(images,)``.
     targets, timeout, runtime
@@ -271,7 +290,8 @@ def decide(
     for first in range(0, len(classes), most):
         part = slice(first, first + most)
         given = None if wanted is None else wanted[part]
-        batch = _ImageBatch(network, lower[part], upper[part], points[part], own[part], given, timeout, replay)
+        around = None if balls is None else balls[part]
+        batch = _ImageBatch(network, lower[part], upper[part], around, points[part], own[part], given, timeout, replay)
         for result in batch.results():
             yield replace(result, image=first + result.image)
 
@@ -283,6 +303,7 @@ class _ImageBatch:
     network: Network
     lower: Tensor
     upper: Tensor
+    balls: Sequence[Ball] | None
     points: Tensor
     labels: Tensor
     targets: Tensor | None
@@ -347,9 +368,11 @@ class _ImageBatch:
     def _bound(self, method: str, steps: int) -> None:
         """Bound the hidden layers, and then the margins by CROWN."""
         rows = self.left
-        tightener = Tightener(
-            self.network, self.lower[rows], self.upper[rows], steps, deadline=self.deadline, output=False, method=method
-        )
+        options: dict[str, Any] = {"deadline": self.deadline, "output": False, "method": method}
+        if self.balls is not None:
+            around = [self.balls[image] for image in rows.tolist()]
+            options["balls"] = Balls.stacked(around, self.network.input_shape, rows.device)
+        tightener = Tightener(self.network, self.lower[rows], self.upper[rows], steps, **options)
         tightener.run()
         self.relaxation, self.rows = tightener.relaxation(), rows
         self._margins(1)
@@ -380,7 +403,8 @@ class _ImageBatch:
         """The counterexamples of an image by classes that are not excluded yet."""
         shape = (self.lower[image].flatten().cpu(), self.upper[image].flatten().cpu())
         if image not in self.properties:
-            self.properties[image] = Property.robustness(*shape, int(self.labels[image]), self.network.outputs)
+            ball = None if self.balls is None else self.balls[image]
+            self.properties[image] = Property.robustness(*shape, int(self.labels[image]), self.network.outputs, ball=ball)
         rivals = (rival for rival in range(self.network.outputs) if rival != int(self.labels[image]))
         left = [bool(self.margins[image, rival] <= 0) for rival in rivals]
         clauses = self.properties[image].clauses

@@ -14,6 +14,7 @@ from torch import Tensor
 from blocklp.campaigns import Executor
 from blocklp.deadline import Deadline
 from blocklp.problems.verification.attack import float32_box
+from blocklp.problems.verification.balls import Balls
 from blocklp.problems.verification.input_splits import InputSplits
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.properties import Clause
@@ -37,7 +38,7 @@ def candidates(network: Network, clauses: Sequence[Clause], x: Tensor, deadline:
     network : Network
         The network.
     clauses : sequence of Clause
-        All have the same box, or one around the points.
+        All have the same box and ball, or ones around the points.
     x : Tensor
         ``(k, *input_shape)`` float64: the points.
     deadline : Deadline
@@ -48,6 +49,8 @@ def candidates(network: Network, clauses: Sequence[Clause], x: Tensor, deadline:
     list of ndarray
         ``(inputs,)`` float32 each, a few for each clause.
     """
+    if (ball := clauses[0].ball) is not None:
+        x = Balls.stacked([ball], network.input_shape, x.device).pulled(x)
     y = network.run(x, deadline)[-1].flatten(1).cpu().numpy()
     found = []
     for clause in clauses:

@@ -13,12 +13,13 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.errors import NonFiniteError, TimeLimitError
 from blocklp.methods import Admm, Prox, ProxBC, ProxFW
+from blocklp.problems.verification.balls import Balls, picked
 from blocklp.problems.verification.exact import exact_bounds
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operations import Add, Affine, Input, Relu, SmoothActivation, activated, float_error
 from blocklp.problems.verification.planet import Planet
 from blocklp.problems.verification.proving import Part, needed, stated
-from blocklp.problems.verification.relaxation import Pair, Relaxation, picked, undecided
+from blocklp.problems.verification.relaxation import Pair, Relaxation, undecided
 from blocklp.problems.verification.slopes import SlopeDual, out_of_time
 from blocklp.problems.verification.windows import uncut, window_sizes, windowed
 from blocklp.rounding import rounding
@@ -173,6 +174,9 @@ class Tightener:
         Bounds of activations that hold already.
     part : Part, optional
         Where the multipliers of all bounds are written down, of "slopes" and one box.
+    balls : Balls, optional
+        Inputs are in these, too, with "interval", "crown" and "slopes"; bounds are then not those of interval arithmetic alone
+        in the first layer either.
     """
 
     network: Network
@@ -187,6 +191,7 @@ class Tightener:
     solver: str = "highs"
     known: Mapping[int, Pair] = field(default_factory=dict)
     part: Part | None = None
+    balls: Balls | None = None
     bounds: dict[int, Pair] = field(default_factory=dict)
     layers: list[LayerBounds] = field(default_factory=list)
 
@@ -227,7 +232,7 @@ class Tightener:
 
     def relaxation(self) -> Relaxation:
         """The relaxation with all bounds so far, float64, one instance a box."""
-        return Relaxation(self.network, self.lower, self.upper, dict(self.bounds), self.deadline)
+        return Relaxation(self.network, self.lower, self.upper, dict(self.bounds), self.deadline, self.balls)
 
     def _tighten(self, relu: int, node: int, low: Tensor, high: Tensor, everything: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         relus = [r for r in self.network.activations if r in self.network.ancestors(node)[:-1]]
@@ -235,9 +240,9 @@ class Tightener:
         gap = flat_low.new_zeros(2, *flat_low.shape) if self.gap else None
         wanted = torch.ones_like(flat_low, dtype=torch.bool) if everything else undecided(self.network, relu, flat_low, flat_high)
         boxes, neurons = wanted.nonzero().unbind(1)
-        # Without an activation before them intervals are exact; of activations themselves they are as good as LPs.
+        # Without an activation before them intervals are exact over boxes; of activations themselves they are as good as LPs.
         direct = isinstance(self.network.ops[node], (Relu, SmoothActivation))
-        if len(neurons) and relus and self.method != "interval" and not direct:
+        if len(neurons) and (relus or self.balls is not None) and self.method != "interval" and not direct:
             # In the engine's model a neuron has a value, so that one outside the image cannot be zero whatever its value.
             sizes = None if self.method in ENGINE else window_sizes(self.network, node)
             shapes = [op.shape for op in self.network.ops[:node]]
@@ -289,7 +294,7 @@ class Tightener:
         sign[1] = -1
         cost.view(len(both), -1)[torch.arange(len(both), device=cost.device), index] = sign.flatten()
         # Hidden layers by CROWN's slopes; the engine's methods start from them.
-        plain = self.method in ENGINE or (self.method == "alpha-crown" and not everything) or self.steps == 1
+        plain = not relus or self.method in ENGINE or (self.method == "alpha-crown" and not everything) or self.steps == 1
         if plain and not self.gap and not signs:
             dual = SlopeDual(exact, node, cost, relus, {})
             slopes, betas = dual.named(dual.start())

@@ -54,7 +54,8 @@ class Verdict(Tabled):
     x, y : ndarray or None
         The counterexample, ``(inputs,)`` float32, and its outputs.
     bound : float
-        Least proven margin of the clauses: above zero with "unsat".
+        Least proven margin of the clauses, or parts of them, that were closed: above zero with "unsat", of all of them.  Infinite
+        if none was; minus infinity with "sat".
     nodes : int
         Nodes of the search.
     seconds : float

@@ -21,6 +21,7 @@ from blocklp.campaigns import Executor
 from blocklp.deadline import Deadline
 from blocklp.errors import FormatError, ModelError, OptionError, ShapeError, TimeLimitError
 from blocklp.problems.verification.attack import confirm, find_counterexample
+from blocklp.problems.verification.balls import Ball, Balls
 from blocklp.problems.verification.input_splits import InputSplits
 from blocklp.problems.verification.merging import merged
 from blocklp.problems.verification.network import Network
@@ -122,7 +123,7 @@ def verify(
     ------
     OptionError
         If the timeout is not a positive number; or if a proof is asked for of a verdict in float32, with ``known``, or about a
-        network with smooth activations.
+        network with smooth activations or a ball.
     ShapeError
         If network and property do not fit.
     ModelError
@@ -141,6 +142,8 @@ def verify(
     if network.head is not None:
         # The rows hold at the outputs where they hold at the results before the softmax: these are bounded and attacked.
         network.head.check(prop)
+    if any(clause.ball is not None for clause in prop.clauses) and (proof or not network.activations):
+        raise OptionError("balls go with neither proofs nor networks without activations: ask for no proof, or state a box")
     if proof and len(network.activations) > len(network.relus):
         raise OptionError("proofs are of piecewise-linear networks; this one has smooth activations: ask for none")
     if proof and (network.unit or known is not None):
@@ -155,8 +158,9 @@ def verify(
     run = _Verification(network, prop, deadline, running, attack, known, written, executor, callback, settings)
     for number, clause in enumerate(prop.clauses if known is not None else ()):
         assert known is not None
-        if bool((known.lower[0] > run.box(clause)[0]).any() or (known.upper[0] < run.box(clause)[1]).any()):
-            raise ModelError(f"known bounds are those of a box that does not hold the box of clause {number}; compute them for it")
+        beyond = bool((known.lower[0] > run.box(clause)[0]).any() or (known.upper[0] < run.box(clause)[1]).any())
+        if beyond or not (known.balls is None or known.balls.are(clause.ball)):
+            raise ModelError(f"known bounds are those of a box or ball that does not hold clause {number}; compute them for it")
     return run.verdict()
 
 
@@ -217,12 +221,13 @@ class _Verification:
 
     def _decide(self) -> tuple[str, str]:
         proven: set[int] = set()
-        groups: dict[tuple[bytes, bytes], list[int]] = {}
+        groups: dict[tuple[bytes, bytes, Ball | None], list[int]] = {}
         for number, clause in enumerate(self.prop.clauses):
-            groups.setdefault((clause.lower.tobytes(), clause.upper.tobytes()), []).append(number)
+            groups.setdefault((clause.lower.tobytes(), clause.upper.tobytes(), clause.ball), []).append(number)
         parts = [group[at : at + MOST_CLAUSES] for group in groups.values() for at in range(0, len(group), MOST_CLAUSES)]
         # Without activations a box is decided by one linear bound; there is nothing else to split either.
         few = self.network.inputs <= self.settings.few_inputs or not self.network.activations
+        few = few and all(clause.ball is None for clause in self.prop.clauses)
         if not few:
             for group in parts:
                 proven.update(self._quick(group) if self.known is None else self._early(group, self.known))
@@ -316,6 +321,8 @@ class _Verification:
             lower, upper = (end[None] for end in self.box(self.prop.clauses[group[0]]))
             known = {} if self.known is None else self.known.bounds
             options: dict[str, Any] = {"deadline": self.deadline, "output": False, "signs": signs, "known": known, "part": part}
+            if (ball := self.prop.clauses[group[0]].ball) is not None:
+                options["balls"] = Balls.stacked([ball], self.network.input_shape, lower.device)
             tightener = Tightener(self.network, lower, upper, steps, **options)
             tightener.run()
             return _Root(None, [], group) if tightener.empty else self._rows(group, tightener.relaxation(), signs, polish, part)
@@ -410,8 +417,8 @@ class _Verification:
             else:
                 tree = SplitTree(self.network, splits, [self.prop.clauses[n] for n in group] if self.attack else [])
                 result = search_shared(self.executor, roots, tree, self._require_none, **limits)
-        if result.proven:
-            self.bound = min(self.bound, result.bound)
+        # What was closed stays proved when the search ends early; clauses that are closed by then are not looked at again.
+        self.bound = min(self.bound, result.bound if result.proven else result.closed)
         return result
 
     def _phase(self, name: str) -> _Phase:

@@ -13,6 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from blocklp.problems.verification.balls import Balls
 from blocklp.problems.verification.network import Builder, Network
 from blocklp.problems.verification.operations import Conv, Input, Relu, Scale
 from blocklp.problems.verification.relaxation import Relaxation
@@ -92,7 +93,7 @@ def windowed(
         else:
             builder.relu(last, op.name)
     small = replace(builder.build(), unit=network.unit).to(network.dtype, network.device)
-    bounds, cut = {}, {}
+    bounds, cut, balls = {}, {}, None
     lower = upper = relaxation.lower
     for at in range(node, -1, -1):
         op = network.ops[at]
@@ -103,10 +104,12 @@ def windowed(
                 cut[at] = _cut(signs[at], boxes, row, column, sizes[at])
         elif isinstance(op, Input):
             lower, upper = (_cut(b, boxes, row, column, sizes[0]) for b in (relaxation.lower, relaxation.upper))
+            if (of := relaxation.balls) is not None:  # what some inputs are within a ball is a ball again
+                balls = Balls(*(_cut(b, boxes, row, column, sizes[0]) for b in (of.centre, of.axes)))
         elif isinstance(op, Conv):
             row = row * op.stride[0] - op.padding[2]
             column = column * op.stride[1] - op.padding[0]
-    return Relaxation(small, lower, upper, bounds, relaxation.deadline), channel, cut
+    return Relaxation(small, lower, upper, bounds, relaxation.deadline, balls), channel, cut
 
 
 def uncut(

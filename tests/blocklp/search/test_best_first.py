@@ -437,3 +437,13 @@ def test_the_frontier_goes_on_where_a_limit_stopped() -> None:
     assert not half.proven and len(half.frontier) == half.open > 0
     assert min(half.incumbent, rest.incumbent) == whole.incumbent == -625.0
     assert whole.frontier == ()
+
+
+def test_what_was_pruned_is_told_where_a_limit_stopped() -> None:
+    def expand(nodes: list[Node]) -> Expansion:
+        return Expansion([Node(2.0, 1), Node(0.5, 1), Node(-1.0, 1)])
+
+    stopped = branch_and_bound([Node(-2.0)], expand, cutoff=0.25, max_nodes=1)
+    assert stopped.status is Status.PASS_LIMIT and stopped.bound == -1.0
+    assert stopped.closed == 0.5
+    assert branch_and_bound([Node(-2.0)], expand, max_nodes=1).closed == INF

@@ -11,7 +11,8 @@ from torch import Tensor
 from blocklp.problems.verification import Network, network_bounds, relu_splits
 from blocklp.problems.verification.exact import LeafResult, Optimum
 from blocklp.problems.verification.operations import Add, Affine, Input, Relu
-from blocklp.problems.verification.relu_splits import ReluSplits, SplitState
+from blocklp.problems.verification.relu_splits import ReluSplits
+from blocklp.problems.verification.split_state import SplitState
 from blocklp.search.best_first import Expansion, Node
 
 from ..verification_networks import conv, dense, residual, unit_box

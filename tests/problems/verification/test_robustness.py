@@ -95,7 +95,7 @@ def test_known_bounds_must_be_of_the_box_and_leave_the_verdict() -> None:
     prop = Property.robustness(low.flatten(), high.flatten(), 3, 10)
     assert verify(NETWORK, prop, known=known).status == verify(NETWORK, prop).status
     wider = Property.robustness(low.flatten() - 0.1, high.flatten(), 3, 10)
-    with pytest.raises(ModelError, match="does not hold the box of clause 0"):
+    with pytest.raises(ModelError, match="does not hold clause 0"):
         verify(NETWORK, wider, known=known)
 
 
@@ -199,6 +199,13 @@ def test_the_command_goes_on_where_it_ended(tmp_path: Path, found: RobustAccurac
     assert (
         "median certified radius" in CliRunner().invoke(app, [*command[:-2], "--radius", "--timeout", "0.1", "--first", "2"]).stdout
     )
+
+    ball = CliRunner().invoke(app, [*command[:-2], "--norm", "l2", "--first", "2", "--json"])
+    within = robust_accuracy(NETWORK, IMAGES[:2], [0, 1], 3 / 32, norm="l2")
+    assert json.loads(ball.stdout)["norm"] == "l2"
+    assert [e["status"] for e in json.loads(ball.stdout)["results"]] == [r.status for r in within.results]
+    refused = CliRunner().invoke(app, [*command, "--norm", "l2"])
+    assert refused.exit_code == 2 and "norm 'linf', not 'l2'" in refused.output
 
     # All are there: nothing is run, and the table is that of the file.
     import blocklp.problems.verification.robustness as module

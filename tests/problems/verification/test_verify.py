@@ -279,3 +279,20 @@ def test_bounds_of_searches_by_signs_are_not_above_the_optimum(seed: int) -> Non
     prop = Property.of(lower.numpy(), upper.numpy(), rows.numpy(), right.numpy())
     verdict = verify(network, prop, timeout=20, attack=False, settings=VerifySettings(few_inputs=0))
     assert verdict.status == "unsat" and truth > 0 and 0 < verdict.bound <= truth + 1e-9
+
+
+@pytest.mark.parametrize("seed", [6, 10, 22])
+def test_a_search_that_proves_nothing_counts_the_clauses_that_it_has_closed(seed: int) -> None:
+    network = dense(seed, (4, 7, 6, 2))
+    lower, upper = unit_box(network, seed)
+    rows = torch.eye(2, dtype=torch.float64)
+    least, other = (minimum(network, lower, upper, row) for row in rows)
+    settings, ends = VerifySettings(few_inputs=0), (lower.numpy(), upper.numpy())
+    closed = Property.of(*ends, rows[:1].numpy(), np.array([least - 1e-3]))
+    alone = verify(network, closed, settings=settings)
+    assert alone.status == "unsat" and alone.nodes > 0  # by a search
+    # The other clause has counterexamples, which nobody looks for: some of its nodes stay open.
+    both = Property((*closed.clauses, *Property.of(*ends, rows[1:].numpy(), np.array([other + 0.01])).clauses))
+    verdict = verify(network, both, attack=False, settings=settings)
+    assert verdict.status == "unknown"
+    assert 0 < verdict.bound <= 1e-3 + 1e-9
