@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 from blocklp.certify.exact_arithmetic import rounded_down
 from blocklp.deadline import Deadline
 from blocklp.errors import TimeLimitError
-from blocklp.problems.discrete.adjacency import Adjacency
 from blocklp.problems.discrete.elimination import EliminationOrder, cheapest_order, neighbour_sets
 from blocklp.problems.discrete.exact import DEFAULT, Callback, ExactResult, ExactRun, ExactSettings, in_units, search_loops
 from blocklp.problems.discrete.integers import Grid, Unit, total_of
 from blocklp.problems.discrete.pipeline import Bracket, proved
 from blocklp.problems.discrete.reduced import Reduced
-from blocklp.problems.mis.heuristics import greedy_independent_set, swap_descent
+from blocklp.problems.mis.heuristics import ROUNDS, greedy_independent_set, swap_descent, tabu_swaps
 from blocklp.problems.mis.instance import WeightedGraph
 from blocklp.problems.mis.reductions import ReducedGraph
 from blocklp.problems.mis.relaxation import solve_mis
@@ -39,8 +38,10 @@ EFFORT = 5e7
 """Budget of a compiled search: nodes of the tree times squares of nodes of the graph."""
 PAIRS, PASSES = 20_000, 600
 """Most pairs of a graph that is bounded by the LP of its cliques, and the passes of that."""
-PER_SECOND, LOCAL = 7e7, 5e7
-"""What is spent of that budget in a second; steps of local search in a second, at least."""
+PER_SECOND = 7e7
+"""What is spent of that budget in a second, at least."""
+WORK = 5e7
+"""Looks at nodes of local search at most."""
 PER_EDGE = 1e-5
 """Seconds that it takes to build and to reduce a graph, for a node or an edge, at least."""
 SPARSE = 5
@@ -98,32 +99,6 @@ def solve_mis_exactly(
     return run.result(torch.tensor(members.astype(np.int8)), weight, bound, deadline.elapsed() - began)
 
 
-def local_search(kernels: Any, graph: WeightedGraph, start: NDArray[np.bool_], rounds: int) -> NDArray[np.bool_]:
-    """Improve an independent set by tabu search by swaps, in compiled loops (:mod:`blocklp.problems.mis.search_kernels`).
-
-    Parameters
-    ----------
-    kernels : module
-        The compiled loops.
-    graph : WeightedGraph
-        The graph.
-    start : ndarray
-        ``(n,)`` bool: an independent set.
-    rounds : int
-        Moves of the search.
-    """
-    inside, best = start.copy(), start.copy()
-    near = Adjacency.build(graph.n, graph.edges, torch.device("cpu"))
-    first = np.append(near.first.numpy(), 2 * len(graph.edges))
-    kernels.tabu_swaps(first, near.neighbour.numpy(), graph.weights, inside, rounds, 4000, best)
-    return best
-
-
-def _greedy(graph: WeightedGraph, deadline: Deadline) -> NDArray[np.bool_]:
-    members = greedy_independent_set(graph, torch.tensor(graph.weights)[None], time_limit=deadline).members
-    return np.asarray(swap_descent(graph, members, time_limit=deadline).members[0].numpy(), dtype=np.bool_)
-
-
 @dataclass(frozen=True)
 class Graphs:
     """Graphs of whole weights whose sums are exact, as the pipeline of exact solvers sees them: it minimises minus the weight.
@@ -171,15 +146,15 @@ class Graphs:
         kernels = search_loops("blocklp.problems.mis.search_kernels", run)
         if kernels is not None:
             # A fifth of the time left at most.
-            each = part.n + 8 * len(part.edges) / part.n
-            rounds = int(min(200_000, 5e7 / part.n, max(0.2 * run.deadline.left() * LOCAL / each, 1)))
-            found.labels = local_search(kernels, part, found.labels, rounds)
+            rounds, some = int(min(ROUNDS, WORK / part.n)), run.deadline.within(0.2 * run.deadline.left())
+            start = torch.tensor(found.labels)[None]
+            found.labels = np.asarray(tabu_swaps(part, start, rounds, time_limit=some).members[0].numpy(), dtype=np.bool_)
         if len(part.edges) < SPARSE * part.n and _is_function(part, run):
             # Minus the energy of the best labels is the weight of the set that they can be made to.
             best = solve_qpbo_exactly(part.to_qubo(), time_limit=run.deadline, callback=run.callback, settings=run.settings)
             run.detail = run.detail or best.detail
             run.nodes += best.nodes
-            chosen = _independent(part, best.labels.numpy())
+            chosen = part.without_conflicts(best.labels.numpy())
             if not best.proven:
                 run.status = best.status
             found.labels, found.bound = max(found.labels, chosen, key=lambda b: float(part.weight(b))), best.bound
@@ -349,13 +324,4 @@ def _by_elimination(graph: WeightedGraph, most: float, deadline: Deadline) -> ND
         if found is None:
             return None
         labels.append(found)
-    return _independent(graph, reduced.lift(labels))
-
-
-def _independent(graph: WeightedGraph, labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """Drop the lighter node of every pair that is in whole: never a loss, as the penalties are."""
-    inside = labels.astype(bool)
-    for a, b in graph.edges.tolist():
-        if inside[a] and inside[b]:
-            inside[a if graph.weights[a] <= graph.weights[b] else b] = False
-    return inside
+    return graph.without_conflicts(reduced.lift(labels))
