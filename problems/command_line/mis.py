@@ -56,7 +56,7 @@ def _mis_command(
     """Bound heaviest independent sets of DIMACS graphs, and find sets; of .clq files, heaviest cliques."""
     if solving.exact and blocks is not GraphBlocksName.cliques:
         raise OptionError("--blocks is about the relaxation; leave it out, or leave --exact out")
-    if reading.one_by_one():
+    if reading.one_by_one(tree=solving.exact):
         from blocklp.problems.command_line.file_campaigns import run_files
 
         return run_files(ctx, _mis_command, files)
@@ -72,11 +72,12 @@ def _mis_command(
         for file, graph, given in zip(files, graphs, given_graphs, strict=True)
     ]
     cover: CliqueBlocks = blocks.value
-    asked = SolvableFiles(
-        names,
-        "weight",
-        solve=lambda **given: solve_mis(graphs, cover, **given),
-        model=lambda i: clique_model(graphs[i], cover),
-        search=lambda i, **given: solve_mis_exactly(graphs[i], **given),
-    )
-    answer(asked, solving, output, deadline)
+    with reading.tree() as workers:
+        asked = SolvableFiles(
+            names,
+            "weight",
+            solve=lambda **given: solve_mis(graphs, cover, **given),
+            model=lambda i: clique_model(graphs[i], cover),
+            search=lambda i, **given: solve_mis_exactly(graphs[i], executor=workers, **given),
+        )
+        answer(asked, solving, output, deadline)

@@ -208,7 +208,7 @@ class WeightedGraph:
         ShapeError
             It is not of length n.
         """
-        inside = as_points(y, self.n) != 0
+        inside = np.asarray(as_points(y, self.n) != 0, dtype=np.bool_)
         for a, b in self.edges[inside[self.edges].all(1)].tolist():
             if inside[a] and inside[b]:
                 inside[a if self.weights[a] <= self.weights[b] else b] = False
