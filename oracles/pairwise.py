@@ -94,7 +94,7 @@ class Pairwise(FiniteVertices):
         matrix[0, :n] = equal[0] = 1
         matrix[1 + label, label] = -1
         matrix[1 + pair // m, n + m + pair] = matrix[1 + n + pair % m, n + m + pair] = 1
-        zero = matrix.new_zeros(1, 1, self.dim)
+        zero = matrix.new_zeros(1, 1, matrix.shape[1])
         return Constraints(
             matrix[None, None], equal[None, None], equal[None, None], zero, torch.full_like(zero, torch.inf)
         )
