@@ -86,18 +86,15 @@ class Pairwise(FiniteVertices):
     def _stated(self) -> Constraints:
         """The rows, which take hundreds of megabytes where labels are hundreds."""
         n, m = self.first, self.second
-        matrix, equal = (
-            torch.zeros(1 + n + m, self.dim, dtype=torch.float64),
-            torch.zeros(1 + n + m, dtype=torch.float64),
-        )
+        matrix = torch.zeros(1 + n + m, n + m + n * m, dtype=torch.float64)
+        equal = matrix.new_zeros(1 + n + m)
         label, pair = torch.arange(n + m), torch.arange(n * m)
         matrix[0, :n] = equal[0] = 1
         matrix[1 + label, label] = -1
         matrix[1 + pair // m, n + m + pair] = matrix[1 + n + pair % m, n + m + pair] = 1
         zero = matrix.new_zeros(1, 1, matrix.shape[1])
-        return Constraints(
-            matrix[None, None], equal[None, None], equal[None, None], zero, torch.full_like(zero, torch.inf)
-        )
+        sides = equal[None, None], equal[None, None]
+        return Constraints(matrix[None, None], *sides, zero, torch.full_like(zero, torch.inf))
 
     def restrict(self, lower: Tensor, upper: Tensor) -> Pairwise | None:
         """Mask pairs of labels by 0/1 fixings; None for bounds that are no fixings."""
