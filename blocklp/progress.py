@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -117,6 +118,54 @@ class CampaignProgress(LiveLine):
     def __call__(self, event: CampaignEvent) -> None:
         """Draw the event, unless another was drawn a moment ago."""
         self.draw(lambda: str(event))
+
+
+class ElapsedTime(LiveLine):
+    """Shows what is done and for how long, for work that reports nothing itself, as :class:`Progress`.
+
+    It draws inside its ``with`` statement, once that has taken a second.
+
+    Parameters
+    ----------
+    what : str
+        What is done, such as "reading model.mps".
+    console : rich.console.Console, optional
+        Where to draw instead.
+    after : float
+        Seconds before the first drawing, and between two of them.
+    """
+
+    def __init__(self, what: str, console: Console | None = None, after: float = 1.0) -> None:
+        super().__init__(console)
+        self._what, self._after = what, after
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        if self._live is not None:
+            # It wakes once a second, so that it takes nothing from the work.
+            self._ended.clear()
+            self._thread = threading.Thread(target=self._tick, daemon=True)
+            self._thread.start()
+        return self
+
+    def _tick(self) -> None:
+        began = time.perf_counter()
+        while not self._ended.wait(self._after):
+            self.draw(lambda: f"{self._what} | {time.perf_counter() - began:.0f} s")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        super().__exit__(kind, error, trace)
 
 
 def describe(event: Event) -> str:

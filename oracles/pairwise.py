@@ -86,17 +86,15 @@ class Pairwise(FiniteVertices):
     def _stated(self) -> Constraints:
         """The rows, which take hundreds of megabytes where labels are hundreds."""
         n, m = self.first, self.second
-        by_first, by_second = torch.eye(n).repeat_interleave(m, 1), torch.eye(m).repeat(1, n)
-        matrix = torch.cat(
-            [
-                torch.cat([torch.ones(1, n), torch.zeros(1, m + n * m)], 1),
-                torch.cat([-torch.eye(n), torch.zeros(n, m), by_first], 1),
-                torch.cat([torch.zeros(m, n), -torch.eye(m), by_second], 1),
-            ]
-        )
-        equal = torch.zeros(1 + n + m)
-        equal[0] = 1
-        return Constraints.rows(matrix, equal, equal, nonnegative=True)
+        matrix = torch.zeros(1 + n + m, n + m + n * m, dtype=torch.float64)
+        equal = matrix.new_zeros(1 + n + m)
+        label, pair = torch.arange(n + m), torch.arange(n * m)
+        matrix[0, :n] = equal[0] = 1
+        matrix[1 + label, label] = -1
+        matrix[1 + pair // m, n + m + pair] = matrix[1 + n + pair % m, n + m + pair] = 1
+        zero = matrix.new_zeros(1, 1, matrix.shape[1])
+        sides = equal[None, None], equal[None, None]
+        return Constraints(matrix[None, None], *sides, zero, torch.full_like(zero, torch.inf))
 
     def restrict(self, lower: Tensor, upper: Tensor) -> Pairwise | None:
         """Mask pairs of labels by 0/1 fixings; None for bounds that are no fixings."""

@@ -142,7 +142,8 @@ class Constraints:
         """
         largest = (point.abs().amax(-1) if size is None else size)[..., None]
         matrix, lower, upper = (t.to(point) for t in (self.matrix, self.lower, self.upper))
-        activity, terms = self._products(point), matrix.abs().sum(-1) * largest
+        magnitudes = matrix.abs().sum(-1) if self._sparse is None else self._sparse[1].to(point).abs().sum(-1)
+        activity, terms = self._products(point), magnitudes * largest
         excess = [distance_outside(activity, lower, upper, terms)]
         if self.below is not None and self.above is not None:
             excess.append(distance_outside(point, self.below.to(point), self.above.to(point), largest))
@@ -198,12 +199,16 @@ class Constraints:
         count, dim = self.matrix.shape[2:]
         if self.matrix.shape[:2] != (1, 1) or count * dim < LARGE:
             return None
-        used = self.matrix[0, 0] != 0
-        most = int(used.sum(1).max())
+        matrix = self.matrix[0, 0]
+        row, at = matrix.nonzero(as_tuple=True)
+        sizes = torch.bincount(row, minlength=count)
+        most = int(sizes.max())
         if count * most > PADDED * dim:
             return None
-        column = used.byte().argsort(dim=1, descending=True, stable=True)[:, :most]
-        return column, self.matrix[0, 0].gather(1, column)
+        place = torch.arange(len(row), device=row.device) - (sizes.cumsum(0) - sizes)[row]
+        column, entry = row.new_zeros(count, most), matrix.new_zeros(count, most)
+        column[row, place], entry[row, place] = at, matrix[row, at]
+        return column, entry
 
     def _violated_by_entries(self, point: Tensor, size: Tensor) -> Tensor:
         """One system for all blocks, entry by entry: most entries are zero and many rows one-sided."""

@@ -82,10 +82,11 @@ class CrfOptions:
         """
         from blocklp.problems.command_line.reference import compare
         from blocklp.problems.densecrf import explicit_model, solve_densecrf
-        from blocklp.progress import Progress
+        from blocklp.progress import ElapsedTime, Progress
 
         # Before the work, since many pictures are too large for that.
-        other = None if self.reference is None else compare(explicit_model(crf), self.reference)
+        with interruptible(), nullcontext() if self.quiet else ElapsedTime(f"solving the LP by {self.reference}"):
+            other = None if self.reference is None else compare(explicit_model(crf), self.reference)
         with interruptible(), nullcontext() if self.quiet else Progress() as callback:
             result = solve_densecrf(crf, method, time_limit=deadline, callback=callback, **options)
         entry = _entry(file, size, crf, result)

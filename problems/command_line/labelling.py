@@ -23,7 +23,7 @@ from blocklp.problems.mis import MisSolution
 from blocklp.problems.mrf import MrfSolution
 from blocklp.problems.plot import blank_figure, plot_convergence
 from blocklp.problems.qpbo import QpboSolution
-from blocklp.progress import Progress, SearchProgress
+from blocklp.progress import ElapsedTime, Progress, SearchProgress
 from blocklp.search.tightening import Round
 
 
@@ -87,7 +87,8 @@ def _relaxed(asked: SolvableFiles, solving: Solving, output: Output, deadline: b
             if note:
                 errors.print(Text(f"{file}: {note}"))
     # First, so that an unknown or missing solver is told before the work.
-    others = [None if output.reference is None else compare(asked.model(i), output.reference) for i in range(len(asked.names))]
+    with interruptible(), nullcontext() if output.quiet else ElapsedTime(f"solving the LP by {output.reference}"):
+        others = [None if output.reference is None else compare(asked.model(i), output.reference) for i in range(len(asked.names))]
     with interruptible(), nullcontext() if output.quiet else Progress() as callback:
         found = asked.solve(**given, callback=callback, history=figure is not None)
     solutions = [f.relaxation for f in found]

@@ -85,11 +85,13 @@ def _lp_command(
     from blocklp.problems.command_line.reference import compare_program
     from blocklp.problems.lp.readers import read_linear_program
     from blocklp.problems.printing import json_number, json_status
+    from blocklp.progress import ElapsedTime
 
     if reference is not None:
         lp_solver(reference)  # refuses unknown names before the work
-    given = read_linear_program(file, max_bytes=reading.max_bytes, time_limit=deadline)
-    with interruptible():
+    with interruptible(), ElapsedTime(f"reading {file.name}"):
+        given = read_linear_program(file, max_bytes=reading.max_bytes, time_limit=deadline)
+    with interruptible(), ElapsedTime(f"solving {file.name}"):
         found = solve_linear_program(given.program, tol=tol, time_limit=deadline, presolve=presolve)
     rows, columns = given.program.A.shape
     # The judge charges all rounding: there is one bound, under both names that scripts know.
@@ -103,7 +105,8 @@ def _lp_command(
     }
     names = [given.columns[j] for j in found.declared]
     report |= {"passes": found.passes, "integers_relaxed": given.integers, "declared": names, "reach": json_number(found.reach)}
-    other = None if reference is None else compare_program(given.program, reference)
+    with interruptible(), ElapsedTime(f"solving {file.name} by {reference}"):
+        other = None if reference is None else compare_program(given.program, reference)
     values = {name: float(v) for name, v in zip(given.columns, found.x, strict=True)} if solution else {}
     if as_json:
         report |= {} if other is None else {"reference": other.entry()}
@@ -140,15 +143,17 @@ def _structure_command(
     from blocklp.lp.detection.detect import detect
     from blocklp.problems.lp.decompositions import read_decomposition, write_decomposition
     from blocklp.problems.lp.readers import read_linear_program
+    from blocklp.progress import ElapsedTime
 
     figure = None
     if picture is not None:
         from blocklp.problems.plot import blank_figure
 
         figure = blank_figure(picture)
-    given = read_linear_program(file, max_bytes=max_bytes, time_limit=deadline)
+    with interruptible(), ElapsedTime(f"reading {file.name}"):
+        given = read_linear_program(file, max_bytes=max_bytes, time_limit=deadline)
     began = time.perf_counter()
-    with interruptible():
+    with interruptible(), ElapsedTime(f"looking for blocks in {file.name}"):
         if read is None:
             found = detect(given.program, score=score.value, effort=effort)
         else:

@@ -47,6 +47,7 @@ def _matching_command(
     from blocklp.problems.command_line.reference import compare
     from blocklp.problems.matching import matching_model, read_matching, solve_matching
     from blocklp.problems.printing import json_number, json_status, print_values
+    from blocklp.progress import ElapsedTime
 
     if reference is not None:
         lp_solver(reference)  # refuses unknown names before the work
@@ -57,8 +58,9 @@ def _matching_command(
             return matching_model(read_matching(file, max_bytes=max_bytes, time_limit=deadline))
 
         return run_distributed("matching", part, BY_ROWS | {"tol": tol, "time_limit": deadline}, as_json)
-    given = read_matching(file, max_bytes=max_bytes, time_limit=deadline)
-    with interruptible():
+    with interruptible(), ElapsedTime(f"reading {file.name}"):
+        given = read_matching(file, max_bytes=max_bytes, time_limit=deadline)
+    with interruptible(), ElapsedTime(f"matching {given.sources} sources to {given.destinations} destinations"):
         found = solve_matching(given, tol=tol, time_limit=deadline)
     if output is not None:
         np.savez(output, x=found.x, price=found.price)
@@ -74,7 +76,8 @@ def _matching_command(
         "passes": found.passes,
     }
     if reference is not None:
-        other = compare(matching_model(given), reference)
+        with interruptible(), ElapsedTime(f"solving the LP by {reference}"):
+            other = compare(matching_model(given), reference)
         report["reference"] = other.entry() if as_json else str(other)
     if as_json:
         typer.echo(json.dumps({"file": str(file), **report}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from blocklp.errors import OptionError
 from blocklp.problems.command_line.options import Files, Output, Reading, Solving, grouped
-from blocklp.problems.command_line.process import until
+from blocklp.problems.command_line.process import interruptible, until
 
 if TYPE_CHECKING:
     from blocklp.problems.mis.instance import Objective
@@ -56,27 +57,30 @@ def _mis_command(
     """Bound heaviest independent sets of DIMACS graphs, and find sets; of .clq files, heaviest cliques."""
     if solving.exact and blocks is not GraphBlocksName.cliques:
         raise OptionError("--blocks is about the relaxation; leave it out, or leave --exact out")
-    if reading.one_by_one():
+    if reading.one_by_one(tree=solving.exact):
         from blocklp.problems.command_line.file_campaigns import run_files
 
         return run_files(ctx, _mis_command, files)
     deadline = until(solving.time_limit, ctx.obj)
     from blocklp.problems.command_line.labelling import SolvableFiles, answer
     from blocklp.problems.mis import clique_model, read_graph, solve_mis, solve_mis_exactly
+    from blocklp.progress import ElapsedTime
 
     kind: Objective | None = None if format is None else format.value
-    given_graphs = [read_graph(file, kind, max_bytes=reading.max_bytes, time_limit=deadline) for file in files]
-    graphs = [graph.complement(reading.max_bytes) if graph.objective == "clique" else graph for graph in given_graphs]
+    with interruptible(), nullcontext() if output.quiet else ElapsedTime("reading"):
+        given_graphs = [read_graph(file, kind, max_bytes=reading.max_bytes, time_limit=deadline) for file in files]
+        graphs = [graph.complement(reading.max_bytes) if graph.objective == "clique" else graph for graph in given_graphs]
     names = [
         (str(file), graph.n, len(graph.edges), "" if graph is given else COMPLEMENTED)
         for file, graph, given in zip(files, graphs, given_graphs, strict=True)
     ]
     cover: CliqueBlocks = blocks.value
-    asked = SolvableFiles(
-        names,
-        "weight",
-        solve=lambda **given: solve_mis(graphs, cover, **given),
-        model=lambda i: clique_model(graphs[i], cover),
-        search=lambda i, **given: solve_mis_exactly(graphs[i], **given),
-    )
-    answer(asked, solving, output, deadline)
+    with reading.tree() as workers:
+        asked = SolvableFiles(
+            names,
+            "weight",
+            solve=lambda **given: solve_mis(graphs, cover, **given),
+            model=lambda i: clique_model(graphs[i], cover),
+            search=lambda i, **given: solve_mis_exactly(graphs[i], executor=workers, **given),
+        )
+        answer(asked, solving, output, deadline)

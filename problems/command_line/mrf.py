@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +11,7 @@ import typer
 
 from blocklp.errors import OptionError
 from blocklp.problems.command_line.options import Files, Output, Reading, Solving, grouped
-from blocklp.problems.command_line.process import until
+from blocklp.problems.command_line.process import interruptible, until
 
 if TYPE_CHECKING:
     from blocklp.problems.mrf.readers import Format
@@ -73,10 +74,12 @@ def _mrf_command(
     deadline = until(solving.time_limit, ctx.obj)
     from blocklp.problems.command_line.labelling import SolvableFiles, answer, tell_round
     from blocklp.problems.mrf import read_mrf, relax, solve_mrf, solve_mrf_exactly
+    from blocklp.progress import ElapsedTime
     from blocklp.search.tightening import Budget
 
     kind: Format | None = None if format is None else format.value
-    mrfs = [read_mrf(file, kind, log, evidence, max_bytes=reading.max_bytes, time_limit=deadline) for file in files]
+    with interruptible(), nullcontext() if output.quiet else ElapsedTime("reading"):
+        mrfs = [read_mrf(file, kind, log, evidence, max_bytes=reading.max_bytes, time_limit=deadline) for file in files]
     names = [
         (str(file), model.n, sum(len(scope) > 1 for scope, _ in model.factors), "") for file, model in zip(files, mrfs, strict=True)
     ]

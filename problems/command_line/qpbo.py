@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from blocklp.errors import OptionError
 from blocklp.problems.command_line.options import Distributed, Files, Output, Reading, Solving, grouped
-from blocklp.problems.command_line.process import until
+from blocklp.problems.command_line.process import interruptible, until
 
 if TYPE_CHECKING:
     from blocklp.model import Model
@@ -66,6 +67,7 @@ def _qpbo_command(
     deadline = until(solving.time_limit, ctx.obj)
     from blocklp.problems.command_line.labelling import SolvableFiles, answer, tell_round
     from blocklp.problems.qpbo import read_qubo, roof_duality_model, solve_qpbo, solve_qpbo_exactly
+    from blocklp.progress import ElapsedTime
 
     kind: Format | None = None if format is None else format.value
     if distributed:
@@ -77,7 +79,8 @@ def _qpbo_command(
 
         run_distributed("qpbo", part, solving.checked(deadline), output.as_json, output.quiet)
         return
-    qubos = [read_qubo(file, kind, max_bytes=reading.max_bytes, time_limit=deadline) for file in files]
+    with interruptible(), nullcontext() if output.quiet else ElapsedTime("reading"):
+        qubos = [read_qubo(file, kind, max_bytes=reading.max_bytes, time_limit=deadline) for file in files]
     names = [(str(file), qubo.n, len(qubo.edges), "") for file, qubo in zip(files, qubos, strict=True)]
     rule: Rule | None = None
     if branching is not None:

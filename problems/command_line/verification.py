@@ -313,9 +313,10 @@ def _check_proof_command(
     from blocklp.problems.verification.answers import How, Networks, read_query, read_task
     from blocklp.problems.verification.proof import check_proof
     from blocklp.problems.verification.proof_files import read_proof
+    from blocklp.progress import ElapsedTime
 
     deadline = Deadline()
-    with interruptible():
+    with interruptible(), ElapsedTime(f"checking {proof.name}"):
         asked = read_query(query, max_bytes, deadline)
         how = How(real_semantics=True, max_bytes=max_bytes)
         read, _, prop = read_task(asked, asked.network(network or []), how, Networks(), deadline)
@@ -365,6 +366,7 @@ def _bounds_command(
     from blocklp.problems.verification import bounds_report as report
     from blocklp.problems.verification.answers import try_file
     from blocklp.problems.verification.onnx_reader import read_onnx
+    from blocklp.progress import ElapsedTime
 
     if reference is not None:
         lp_solver(reference)  # refuses unknown names before the work
@@ -380,8 +382,7 @@ def _bounds_command(
     label = picture.label if label is None else label
     if label is not None and label >= network.outputs:
         raise OptionError(f"the class is {label}, and {network.name} has {network.outputs} outputs; correct --label")
-    console = Console(stderr=True)
-    with interruptible(), console.status(Text(f"bounding {network.name}")) if console.is_terminal and not quiet else nullcontext():
+    with interruptible(), nullcontext() if quiet else ElapsedTime(f"bounding {network.name}"):
         found = bounds.network_bounds(network, lower, upper, method=method, steps=steps, gap=gap, time_limit=deadline)
         before = None if figure is None else bounds.network_bounds(network, lower, upper, method="interval")
     other = None if reference is None else report.output_optima(found, reference)

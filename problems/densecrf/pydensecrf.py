@@ -9,7 +9,8 @@ finite, it costs more than all that such a choice could gain, so that the energi
 What differs:
 
 - The kernel is the symmetric mean of both orders of the lattice's blur, pydensecrf's the one order; marginals differ by that.
-- ``NORMALIZE_BEFORE`` and ``NORMALIZE_AFTER`` are refused: they scale rows and columns differently, and no energy has such a kernel.
+- ``NORMALIZE_BEFORE`` and ``NORMALIZE_AFTER`` scale rows and columns differently, and no energy has such a kernel: with one of them
+  there are marginals and labels, but neither :attr:`DenseCRF.crf` nor :meth:`DenseCRF.klDivergence`.
 - NaN, minus infinity, and a point whose labels are all forbidden are refused; there they become marginals that are NaN.
 - :meth:`DenseCRF.klDivergence` counts every pair once, and no point as its own neighbour.
 - :attr:`DenseCRF.crf` is the energy, for every method of :func:`~blocklp.problems.densecrf.solve_densecrf`, its bound and gap.
@@ -30,6 +31,7 @@ from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.problems.densecrf import energy
 from blocklp.problems.densecrf.kernel import Kernel
 from blocklp.problems.densecrf.mean_field import mean_field_update
+from blocklp.problems.densecrf.one_sided import OneSidedKernel
 from blocklp.problems.densecrf.pydensecrf_utils import Array, feature_widths, real_numbers
 from blocklp.problems.densecrf.pydensecrf_utils import compute_unary as compute_unary
 from blocklp.problems.densecrf.pydensecrf_utils import create_pairwise_bilateral as create_pairwise_bilateral
@@ -138,6 +140,7 @@ class DenseCRF:
         self._points, self._labels = n, labels
         self._unary: Tensor | None = None
         self._kernels: list[Kernel] = []
+        self._one_sided: list[OneSidedKernel] = []
         self._crf: energy.DenseCRF | None = None
 
     @property
@@ -147,8 +150,15 @@ class DenseCRF:
         Raises
         ------
         ModelError
-            If no unaries were set.
+            If no unaries were set, or a kernel is normalised on one side.
         """
+        if self._one_sided:
+            raise ModelError("a kernel with NORMALIZE_BEFORE or NORMALIZE_AFTER belongs to no energy; give NORMALIZE_SYMMETRIC")
+        return self._symmetric
+
+    @property
+    def _symmetric(self) -> energy.DenseCRF:
+        """The energy of all kernels but those that are normalised on one side."""
         if self._unary is None:
             raise ModelError("there are no unaries; call setUnaryEnergy first")
         if self._crf is None:
@@ -216,14 +226,14 @@ class DenseCRF:
         kernel : KernelType
             Of no effect, as it is in pydensecrf's inference.
         normalization : NormalizationType
-            ``NORMALIZE_SYMMETRIC`` or ``NO_NORMALIZATION``.
+            How the kernel is normalised.
 
         Raises
         ------
         ShapeError, NonFiniteError
             If features or compatibility have another shape or are not finite.
         OptionError
-            If the normalisation is another one, or there is no such kernel.
+            If there is no such normalisation, or no such kernel.
         """
         found = real_numbers(features, "features")
         if found.ndim != 2 or found.shape[1] != self._points or found.shape[0] == 0:
@@ -235,15 +245,15 @@ class DenseCRF:
         """Add a kernel over features ``(points, d)``."""
         if kernel not in list(KernelType):
             raise OptionError(f"there is no kernel {kernel}; give CONST_KERNEL, DIAG_KERNEL or FULL_KERNEL")
-        if normalization in (NORMALIZE_BEFORE, NORMALIZE_AFTER):
-            raise OptionError(
-                f"{NormalizationType(normalization).name} scales the kernel's rows and columns differently, so that it belongs to no "
-                "energy; give NORMALIZE_SYMMETRIC"
-            )
-        if normalization not in (NO_NORMALIZATION, NORMALIZE_SYMMETRIC):
-            raise OptionError(f"there is no normalization {normalization}; give NORMALIZE_SYMMETRIC or NO_NORMALIZATION")
+        if normalization not in list(NormalizationType):
+            names = ", ".join(NormalizationType.__members__)
+            raise OptionError(f"there is no normalization {normalization}; give one of {names}")
         weight, matrix = self._compatibility(real_numbers(compat, "compat"))
-        self._kernels.append(Kernel(Lattice.build(features), weight, normalization == NORMALIZE_SYMMETRIC, matrix))
+        found = Kernel(Lattice.build(features), weight, normalization == NORMALIZE_SYMMETRIC, matrix)
+        if normalization in (NORMALIZE_BEFORE, NORMALIZE_AFTER):
+            self._one_sided.append(OneSidedKernel(found, normalization == NORMALIZE_BEFORE))
+        else:
+            self._kernels.append(found)
         self._crf = None
 
     def _compatibility(self, costs: NDArray[np.float64]) -> tuple[float, Tensor | None]:
@@ -261,7 +271,7 @@ class DenseCRF:
     def startInference(self) -> tuple[Array, Array, Array]:
         """Return the marginals that mean field starts at, ``(labels, points)``, and two empty arrays in place of buffers."""
         nothing = np.empty((0, 0), np.float32)
-        return _outside((-self.crf.unary).softmax(1)), nothing, nothing
+        return _outside((-self._symmetric.unary).softmax(1)), nothing, nothing
 
     def stepInference(self, Q: Array, tmp1: Any = None, tmp2: Any = None) -> None:
         """Do a step of mean field.
@@ -278,7 +288,7 @@ class DenseCRF:
         ShapeError, NonFiniteError
             If the marginals have another shape or are not finite.
         """
-        Q[:] = _outside(mean_field_update(self.crf, self._inside(Q)))
+        Q[:] = _outside(self._updated(self._inside(Q)))
 
     def inference(self, n_iterations: int) -> Array:
         """Return the marginals after steps of mean field (Kraehenbuehl & Koltun 2011): ``(labels, points)``.
@@ -290,10 +300,18 @@ class DenseCRF:
         """
         if n_iterations < 0:
             raise OptionError(f"the number of steps is {n_iterations}; give 0 or more")
-        q = (-self.crf.unary).softmax(1)
+        q = (-self._symmetric.unary).softmax(1)
         for _ in range(n_iterations):
-            q = mean_field_update(self.crf, q)
+            q = self._updated(q)
         return _outside(q)
+
+    def _updated(self, q: Tensor) -> Tensor:
+        """Marginals ``(points, labels)`` after a step of mean field."""
+        crf = self._symmetric
+        if not self._one_sided or self._unary is None:
+            return mean_field_update(crf, q)
+        costs = crf.message(q) + sum(kernel.message(q) for kernel in self._one_sided)
+        return (-costs - self._unary).softmax(1)
 
     def map(self, n_iterations: int) -> NDArray[np.int64]:
         """Return the labels of the largest marginals after steps of mean field: ``(points,)``."""

@@ -91,12 +91,14 @@ class ExactSettings:
         Entries of the tables of an energy that reductions look at, or leave.
     dense : float
         Pairs a variable up to which a quadratic function is searched by tightened relaxations, and above which by convex
-        underestimators.
+        underestimators; three fifths of it for functions of up to 200 variables.
     nodes_below : int
         Nodes that are searched depth first below a node before what is open gets underestimators of its own; fewer where they take
         longer.
     searched_graph : int
         Nodes of a graph below which independent sets are searched depth first, too.
+    tree_work : float
+        Nodes of such a search times nodes of the graph when a node is bounded; twenty times as many before it is branched on.
     root_passes : int
         Passes of a tightened relaxation at most.
     shrunk : float
@@ -112,7 +114,8 @@ class ExactSettings:
     reduced_table: int = 100_000
     dense: float = 5.0
     nodes_below: int = 20_000
-    searched_graph: int = 400
+    searched_graph: int = 1000
+    tree_work: float = 5e7
     root_passes: int = 30_000
     shrunk: float = 0.7
     clock_every: float = 0.03

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from blocklp.problems.mis.heuristics import greedy_independent_set as greedy_independent_set
     from blocklp.problems.mis.heuristics import round_independent_set as round_independent_set
     from blocklp.problems.mis.heuristics import swap_descent as swap_descent
+    from blocklp.problems.mis.heuristics import tabu_swaps as tabu_swaps
     from blocklp.problems.mis.instance import WeightedGraph as WeightedGraph
     from blocklp.problems.mis.readers import read_graph as read_graph
     from blocklp.problems.mis.relaxation import MisSolution as MisSolution
@@ -23,7 +24,13 @@ else:
         {
             "blocklp.problems.mis.cliques": ["edge_clique_cover", "heavy_cliques"],
             "blocklp.problems.mis.exact": ["solve_mis_exactly"],
-            "blocklp.problems.mis.heuristics": ["IndependentSets", "greedy_independent_set", "round_independent_set", "swap_descent"],
+            "blocklp.problems.mis.heuristics": [
+                "IndependentSets",
+                "greedy_independent_set",
+                "round_independent_set",
+                "swap_descent",
+                "tabu_swaps",
+            ],
             "blocklp.problems.mis.instance": ["WeightedGraph"],
             "blocklp.problems.mis.readers": ["read_graph"],
             "blocklp.problems.mis.relaxation": ["MisSolution", "clique_model", "solve_mis"],

@@ -16,31 +16,40 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from blocklp.campaigns import Executor, InProcess
 from blocklp.certify.exact_arithmetic import rounded_down
 from blocklp.deadline import Deadline
 from blocklp.errors import TimeLimitError
-from blocklp.problems.discrete.adjacency import Adjacency
+from blocklp.kernels import compiled
 from blocklp.problems.discrete.elimination import EliminationOrder, cheapest_order, neighbour_sets
 from blocklp.problems.discrete.exact import DEFAULT, Callback, ExactResult, ExactRun, ExactSettings, in_units, search_loops
 from blocklp.problems.discrete.integers import Grid, Unit, total_of
 from blocklp.problems.discrete.pipeline import Bracket, proved
 from blocklp.problems.discrete.reduced import Reduced
-from blocklp.problems.mis.heuristics import greedy_independent_set, swap_descent
+from blocklp.problems.mis.heuristics import ROUNDS, greedy_independent_set, swap_descent, tabu_swaps
 from blocklp.problems.mis.instance import WeightedGraph
 from blocklp.problems.mis.reductions import ReducedGraph
 from blocklp.problems.mis.relaxation import solve_mis
 from blocklp.problems.qpbo.exact import solve_qpbo_exactly
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.presolve import minimise_by_elimination, presolve
-from blocklp.search.best_first import Expansion, Node, branch_and_bound
+from blocklp.search.best_first import Expansion, Node
+from blocklp.search.over_workers import Sharing, branch_and_bound_over
 from blocklp.status import Status
 
-EFFORT = 5e7
-"""Budget of a compiled search: nodes of the tree times squares of nodes of the graph."""
-PAIRS, PASSES = 20_000, 600
+LONGER = 20
+"""How many times as much a search spends before a node is branched on as when it is bounded."""
+PAIRS, PASSES = 50_000, 600
 """Most pairs of a graph that is bounded by the LP of its cliques, and the passes of that."""
-PER_SECOND, LOCAL = 7e7, 5e7
-"""What is spent of that budget in a second; steps of local search in a second, at least."""
+PER_SECOND = 5e7
+"""Nodes of a tree times nodes of its graph that are searched in a second, at least."""
+SPREAD = 4
+"""Depth from which on nodes are searched for long where there are workers: those above it become several first."""
+ALONE, SHARED = Sharing(batch=1, parts=1, subtree=1), Sharing(batch=1, parts=16, subtree=1)
+"""Nodes that this process expands, and a round of workers."""
+KERNELS = "blocklp.problems.mis.search_kernels"
+WORK = 5e7
+"""Looks at nodes of local search at most."""
 PER_EDGE = 1e-5
 """Seconds that it takes to build and to reduce a graph, for a node or an edge, at least."""
 SPARSE = 5
@@ -52,6 +61,7 @@ def solve_mis_exactly(
     *,
     time_limit: float | Deadline = math.inf,
     callback: Callback | None = None,
+    executor: Executor | None = None,
     settings: ExactSettings = DEFAULT,
 ) -> ExactResult:
     """Find a heaviest independent set, with proof.
@@ -65,6 +75,8 @@ def solve_mis_exactly(
     callback : callable, optional
         Gets a :class:`blocklp.search.SearchEvent` of the component under way, whose values are minus weights, after every batch of
         nodes; True stops.
+    executor : Executor, optional
+        Whose workers expand nodes (:func:`blocklp.search.branch_and_bound_over`); the nodes are the same for any number of them.
     settings : ExactSettings
         At what sizes methods change; the heaviest weight is the same for any.
 
@@ -90,38 +102,12 @@ def solve_mis_exactly(
     # No set weighs more than its integers stand for by more than all that rounding has lowered them.
     _, charge = unit.rounding(graph.weights, whole)
     integral = WeightedGraph(whole, graph.edges)
-    run = ExactRun(deadline, in_units(callback, float(unit.size)), settings=settings)
+    run = ExactRun(deadline, in_units(callback, float(unit.size)), executor=executor, settings=settings)
     found = proved(Graphs(Grid.of(whole, unit.near)), integral, run)
     bound = 0.0 - rounded_down(unit.size * int(found.bound) - charge)
     members = found.labels.astype(bool)
     weight = math.fsum(graph.weights[members])
     return run.result(torch.tensor(members.astype(np.int8)), weight, bound, deadline.elapsed() - began)
-
-
-def local_search(kernels: Any, graph: WeightedGraph, start: NDArray[np.bool_], rounds: int) -> NDArray[np.bool_]:
-    """Improve an independent set by tabu search by swaps, in compiled loops (:mod:`blocklp.problems.mis.search_kernels`).
-
-    Parameters
-    ----------
-    kernels : module
-        The compiled loops.
-    graph : WeightedGraph
-        The graph.
-    start : ndarray
-        ``(n,)`` bool: an independent set.
-    rounds : int
-        Moves of the search.
-    """
-    inside, best = start.copy(), start.copy()
-    near = Adjacency.build(graph.n, graph.edges, torch.device("cpu"))
-    first = np.append(near.first.numpy(), 2 * len(graph.edges))
-    kernels.tabu_swaps(first, near.neighbour.numpy(), graph.weights, inside, rounds, 4000, best)
-    return best
-
-
-def _greedy(graph: WeightedGraph, deadline: Deadline) -> NDArray[np.bool_]:
-    members = greedy_independent_set(graph, torch.tensor(graph.weights)[None], time_limit=deadline).members
-    return np.asarray(swap_descent(graph, members, time_limit=deadline).members[0].numpy(), dtype=np.bool_)
 
 
 @dataclass(frozen=True)
@@ -168,62 +154,138 @@ class Graphs:
     def search(self, part: WeightedGraph, found: Bracket) -> None:
         """Improve by local search; then minimise as a quadratic function, or branch."""
         run = found.run
-        kernels = search_loops("blocklp.problems.mis.search_kernels", run)
+        kernels = search_loops(KERNELS, run)
         if kernels is not None:
             # A fifth of the time left at most.
-            each = part.n + 8 * len(part.edges) / part.n
-            rounds = int(min(200_000, 5e7 / part.n, max(0.2 * run.deadline.left() * LOCAL / each, 1)))
-            found.labels = local_search(kernels, part, found.labels, rounds)
+            rounds, some = int(min(ROUNDS, WORK / part.n)), run.deadline.within(0.2 * run.deadline.left())
+            start = torch.tensor(found.labels)[None]
+            found.labels = np.asarray(tabu_swaps(part, start, rounds, time_limit=some).members[0].numpy(), dtype=np.bool_)
         if len(part.edges) < SPARSE * part.n and _is_function(part, run):
             # Minus the energy of the best labels is the weight of the set that they can be made to.
-            best = solve_qpbo_exactly(part.to_qubo(), time_limit=run.deadline, callback=run.callback, settings=run.settings)
+            best = solve_qpbo_exactly(
+                part.to_qubo(), time_limit=run.deadline, callback=run.callback, executor=run.executor, settings=run.settings
+            )
             run.detail = run.detail or best.detail
             run.nodes += best.nodes
-            chosen = _independent(part, best.labels.numpy())
+            chosen = part.without_conflicts(best.labels.numpy())
             if not best.proven:
                 run.status = best.status
             found.labels, found.bound = max(found.labels, chosen, key=lambda b: float(part.weight(b))), best.bound
             return
-        search = _Branching(part, found.labels, kernels, run, self.grid)
-        result = branch_and_bound(
-            [search.root()], search.expand, batch=1, tol=0.999 * self.grid.step, time_limit=run.deadline, callback=run.callback
+        search = GraphSearch(
+            part, found.labels, self.grid.step, kernels is not None, 0 if run.executor is None else SPREAD, run.settings
         )
-        run.nodes += search.nodes
-        found.searched(search.best, -search.weight, result, self.grid)
+
+        def count(bounded: int) -> None:
+            run.nodes += bounded
+
+        result = branch_and_bound_over(
+            run.executor or InProcess(),
+            [search.root()],
+            search.expand,
+            sharing=ALONE if run.executor is None else SHARED,
+            tol=0.999 * self.grid.step,
+            time_limit=run.deadline,
+            callback=run.callback,
+            log=count,
+        )
+        heaviest = found.labels if result.point is None else result.point
+        found.searched(heaviest, -float(part.weight(heaviest)), result, self.grid)
 
 
-class _Branching:
-    """Expands nodes, each a kernel of a graph."""
+@dataclass(frozen=True)
+class GraphSearch:
+    """Expands nodes, each a kernel of a graph.  It is pickled without its compiled loops.
 
-    def __init__(self, graph: WeightedGraph, best: NDArray[np.bool_], kernels: Any, run: ExactRun, grid: Grid) -> None:
-        self.graph, self.best, self.kernels = graph, best, kernels
-        self.grid, self.deadline, self.settings = grid, run.deadline, run.settings
-        self.weight = float(graph.weight(best))
-        self.nodes = 0
+    Attributes
+    ----------
+    graph : WeightedGraph
+        The graph, of whole weights.
+    start : numpy.ndarray, shape (n,), bool
+        An independent set.
+    step : float
+        How far apart weights of sets are at least.
+    fast : bool
+        Whether to search in compiled loops.
+    spread : int
+        Depth from which on a node is searched for long before it is branched on.
+    settings : ExactSettings
+        At what sizes methods change.
+    """
+
+    graph: WeightedGraph
+    start: NDArray[np.bool_]
+    step: float
+    fast: bool
+    spread: int
+    settings: ExactSettings
 
     def root(self) -> Node:
         """Return the node of all sets."""
         return Node(-math.inf, 0, _kernel(self.graph))
 
-    def expand(self, nodes: list[Node]) -> Expansion:
-        """Branch on a node of most neighbours; what a child leaves is reduced and bounded, and solved if that is easy."""
+    def expand(self, nodes: list[Node], incumbent: float, deadline: Deadline) -> Expansion:
+        """Branch, bound, and return what is left open; the log has the number of nodes bounded.
+
+        Parameters
+        ----------
+        nodes : list of Node
+            Nodes of this search.
+        incumbent : float
+            Minus the weight of a set that is known.
+        deadline : Deadline
+            When to stop.
+        """
+        return _Call(self, -incumbent, deadline).expanded(nodes)
+
+
+class _Call:
+    """Expands some nodes, with the heaviest set that is known meanwhile: nothing is left of it for other nodes."""
+
+    def __init__(self, search: GraphSearch, weight: float, deadline: Deadline) -> None:
+        self.graph, self.step, self.settings, self.spread = search.graph, search.step, search.settings, search.spread
+        self.kernels = compiled.loops(KERNELS) if search.fast else None
+        self.deadline, self.nodes = deadline, 0
+        self.best: NDArray[np.bool_] | None = None
+        self.weight = weight
+        own = float(self.graph.weight(search.start))
+        if own > weight:
+            self.best, self.weight = search.start, own
+
+    def expanded(self, nodes: list[Node]) -> Expansion:
+        """Search for long, or branch on a node of most neighbours and bound what reductions leave of the two kernels."""
         children = []
         for node in nodes:
             if self.deadline.over():
                 children.append(node)
                 continue
             kernel: ReducedGraph = node.state
-            v = max(kernel.weights, key=lambda u: (len(kernel.near[u]), kernel.weights[u]))
-            for enter in (True, False):
-                child = kernel.copy()
-                if enter:
-                    child.enter(v)
-                else:
-                    child.drop(v)
+            if not node.depth:
+                kernels = [kernel.copy()]
+            elif node.depth >= self.spread and self._searched_long(kernel):
+                continue
+            elif self.deadline.over():
+                children.append(node)
+                continue
+            else:
+                v = max(kernel.weights, key=lambda u: (len(kernel.near[u]), kernel.weights[u]))
+                kernels = [kernel.copy(), kernel.copy()]
+                kernels[0].enter(v)
+                kernels[1].drop(v)
+            for child in kernels:
                 bound = self._bounded(child)
                 if bound is not None:
-                    children.append(Node(-bound, node.depth + 1, child))
-        return Expansion(children, -self.weight, self.best)
+                    children.append(Node(max(-bound, node.bound), node.depth + 1, child))
+        return Expansion(children, math.inf if self.best is None else -self.weight, self.best, log=[self.nodes])
+
+    def _searched_long(self, kernel: ReducedGraph) -> bool:
+        """Whether a long search of what reductions have left comes to its end."""
+        graph, nodes = _graph(kernel, sorted(kernel.weights))
+        work = LONGER * self.settings.tree_work
+        return self._has_tree(graph) and self._searched(_Tree(self.kernels, graph, self.step), kernel, nodes, work)
+
+    def _has_tree(self, graph: WeightedGraph) -> bool:
+        return self.kernels is not None and graph.n < self.settings.searched_graph
 
     def _bounded(self, kernel: ReducedGraph) -> float | None:
         """Reduce, bound, and solve if easy; None if nothing better can be below."""
@@ -234,34 +296,26 @@ class _Branching:
         if not kernel.weights:
             self._offer(kernel, set())
             return None
-        goal = self.weight + self.grid.step
-        if bound < goal:
+        if bound < self.weight + self.step:
             return None
         if self.deadline.over():
             return bound
         graph, nodes = _graph(kernel, sorted(kernel.weights))
-        if graph.n < self.settings.searched_graph and self.kernels is not None:
-            adjacent = np.zeros((graph.n, graph.n), dtype=bool)
-            adjacent[graph.edges[:, 0], graph.edges[:, 1]] = adjacent[graph.edges[:, 1], graph.edges[:, 0]] = True
-            order = np.argsort(-adjacent.sum(1), kind="stable")
-            bound = min(bound, kernel.won + float(self.kernels.cover_bound(adjacent, graph.weights, order)))
-            if bound < goal:
+        tree = None
+        if self._has_tree(graph):
+            tree = _Tree(self.kernels, graph, self.step)
+            bound = min(bound, kernel.won + tree.bound)
+            if bound < self.weight + self.step:
                 return None
         if len(graph.edges) < SPARSE * graph.n:
             found = _by_elimination(graph, self.settings.leaf_tables, self.deadline)
             if found is not None:
                 self._offer(kernel, {nodes[v] for v in np.flatnonzero(found)})
                 return None
-        if graph.n < self.settings.searched_graph and self.kernels is not None:
-            members = np.zeros(graph.n, dtype=bool)
-            least = self.weight - kernel.won
-            value, ended = self._tree(adjacent, graph.weights, order, least, members)
-            if value > least:
-                self._offer(kernel, {nodes[v] for v in np.flatnonzero(members)})
-            if ended:
-                return None
+        if tree is not None and self._searched(tree, kernel, nodes, self.settings.tree_work):
+            return None
         if len(graph.edges) <= PAIRS and not self.deadline.over():
-            options = {"cutoff": goal - kernel.won - self.grid.step / 100, "time_limit": self.deadline}
+            options = {"cutoff": self.weight + 0.99 * self.step - kernel.won, "time_limit": self.deadline}
             try:
                 relaxed = solve_mis(graph, "cliques", tol=1e-4, passes=PASSES, **options)
             except TimeLimitError:
@@ -271,36 +325,63 @@ class _Branching:
             self._offer(kernel, {nodes[v] for v in np.flatnonzero(relaxed.members.numpy())})
             # Rounded down before it is added: that sum is exact.
             bound = min(bound, kernel.won + math.floor(min(float(relaxed.relaxation.safe_bound[0]), float(graph.weights.sum()))))
-            if bound < self.weight + self.grid.step:
+            if bound < self.weight + self.step:
                 return None
         return bound
 
-    def _tree(
-        self,
-        adjacent: NDArray[np.bool_],
-        weights: NDArray[np.float64],
-        order: NDArray[np.int64],
-        best: float,
-        members: NDArray[np.bool_],
-    ) -> tuple[float, bool]:
-        """Depth-first search in compiled loops, in pieces between which the deadline is asked: weight, and whether it ended."""
-        n, depth, left = len(weights), -1, int(EFFORT / len(weights) ** 2)
-        piece, branch = max(1, int(self.settings.clock_every * PER_SECOND / n**2)), self.kernels.branch(n)
-        while left > 0 and not self.deadline.over():
-            best, depth, tree = self.kernels.heaviest(
-                adjacent, weights, order, best, self.grid.step, min(left, piece), depth, members, *branch
-            )
-            self.nodes += tree
-            left -= tree
-            if depth < 0:
-                return best, True
-        return best, False
+    def _searched(self, tree: _Tree, kernel: ReducedGraph, nodes: list[int], effort: float) -> bool:
+        """Go on with the search of a tree, and say whether it came to its end."""
+        members = tree.search(self.weight - kernel.won, effort, self.settings.clock_every, self.deadline)
+        self.nodes += tree.spent
+        if members is not None:
+            self._offer(kernel, {nodes[v] for v in np.flatnonzero(members).tolist()})
+        return tree.ended
 
     def _offer(self, kernel: ReducedGraph, inside: set[int]) -> None:
         members = _members(self.graph.n, kernel.lift(inside))
         weight = float(self.graph.weight(members))
         if weight > self.weight:
             self.best, self.weight = members, weight
+
+
+class _Tree:
+    """The open depth-first search of a graph in compiled loops.
+
+    Attributes
+    ----------
+    bound : float
+        What the cover of all nodes weighs.
+    spent : int
+        Nodes of the tree in the last call.
+    ended : bool
+        Whether the search came to its end.
+    """
+
+    def __init__(self, kernels: Any, graph: WeightedGraph, step: float) -> None:
+        self._kernels, self._step = kernels, step
+        self._order, self._adjacent = kernels.ordered(graph.n, graph.edges)
+        self._weights = graph.weights[self._order]
+        self.bound = float(kernels.cover_bound(self._adjacent, self._weights))
+        self._depth, self._branch, self.spent, self.ended = -1, kernels.branch(graph.n), 0, False
+
+    def search(self, least: float, effort: float, clock_every: float, deadline: Deadline) -> NDArray[np.bool_] | None:
+        """Search in pieces between which the deadline is asked; return a set that weighs more than ``least``, if there was one."""
+        n, best = len(self._order), least
+        members = np.zeros(n, dtype=np.bool_)
+        left, piece = int(effort / n), max(1, int(clock_every * PER_SECOND / n))
+        self.spent = 0
+        while left > 0 and not self.ended and not deadline.over():
+            best, self._depth, tree = self._kernels.heaviest(
+                self._adjacent, self._weights, best, self._step, min(left, piece), self._depth, members, *self._branch
+            )
+            self.spent += tree
+            left -= tree
+            self.ended = self._depth < 0
+        if best <= least:
+            return None
+        found = np.zeros(n, dtype=np.bool_)
+        found[self._order] = members
+        return found
 
 
 def _graph(kernel: ReducedGraph, nodes: list[int]) -> tuple[WeightedGraph, list[int]]:
@@ -349,13 +430,4 @@ def _by_elimination(graph: WeightedGraph, most: float, deadline: Deadline) -> ND
         if found is None:
             return None
         labels.append(found)
-    return _independent(graph, reduced.lift(labels))
-
-
-def _independent(graph: WeightedGraph, labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """Drop the lighter node of every pair that is in whole: never a loss, as the penalties are."""
-    inside = labels.astype(bool)
-    for a, b in graph.edges.tolist():
-        if inside[a] and inside[b]:
-            inside[a if graph.weights[a] <= graph.weights[b] else b] = False
-    return inside
+    return graph.without_conflicts(reduced.lift(labels))

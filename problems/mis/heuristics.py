@@ -17,14 +17,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.errors import ModelError
+from blocklp.errors import ModelError, OptionError
 from blocklp.problems.discrete.adjacency import NOISE, Adjacency, check_points
+from blocklp.problems.discrete.exact import affordable_loops
 from blocklp.problems.mis.instance import WeightedGraph
 from blocklp.problems.qpbo.arrays import first_true
+
+ROUNDS, PATIENCE = 200_000, 4000
+"""Rounds of tabu search, and those without a heavier set after which a random node is forced in."""
+PER_SECOND = 5e7
+"""Looks at nodes in a second, at least."""
 
 
 @dataclass(frozen=True)
@@ -188,6 +195,62 @@ def round_independent_set(graph: WeightedGraph, y: Tensor, *, time_limit: float 
     best = found.weight.view(scores.shape[:2]).argmax(dim=1)
     chosen = best + scores.shape[1] * torch.arange(len(y), device=y.device)
     return IndependentSets(found.members[chosen], found.weight[chosen])
+
+
+def tabu_swaps(
+    graph: WeightedGraph, members: Tensor, rounds: int = ROUNDS, *, time_limit: float | Deadline = math.inf
+) -> IndependentSets:
+    """Improve independent sets by swaps that may make them lighter, and keep the heaviest ones met.
+
+    A node enters, its neighbours leave and may not return for some rounds; after many rounds without a heavier set a random node is
+    forced in (Q. Wu, J.-K. Hao, F. Glover, Multi-neighborhood tabu search for the maximum weight clique problem, Annals of
+    Operations Research 196 (2012)).  Random numbers are the same in every call.
+
+    Parameters
+    ----------
+    graph : WeightedGraph
+        The graph.
+    members : Tensor, shape (batch, n), bool
+        Independent sets, possibly empty.
+    rounds : int
+        Nodes that enter, for each set.
+    time_limit : float or Deadline
+        Seconds; fewer rounds are made then.
+
+    Returns
+    -------
+    IndependentSets
+        Never lighter than ``members``; where there are no compiled loops, or no time for them, those of :func:`swap_descent`.
+
+    Raises
+    ------
+    ShapeError
+        ``members`` has not shape (batch, n).
+    OptionError
+        ``rounds`` is negative.
+    ModelError
+        The graph states a clique problem, or a set is not independent.
+    """
+    if rounds < 0:
+        raise OptionError(f"rounds is {rounds}; give 0 or more")
+    deadline = Deadline.of(time_limit)
+    start = swap_descent(graph, members, time_limit=deadline)
+    kernels = affordable_loops("blocklp.problems.mis.search_kernels", deadline)
+    if kernels is None:
+        return start
+    if not math.isinf(deadline.left()):
+        rounds = int(min(rounds, deadline.left() * PER_SECOND / max(1.0, len(members) * round_steps(graph))))
+    near = Adjacency.build(graph.n, graph.edges, torch.device("cpu"))
+    first = np.append(near.first.numpy(), 2 * len(graph.edges))
+    found = start.members.cpu().numpy().copy()
+    for row in found:
+        kernels.tabu_swaps(first, near.neighbour.numpy(), graph.weights, row.copy(), rounds, PATIENCE, row)
+    return _weighed(graph, torch.tensor(found, device=members.device))
+
+
+def round_steps(graph: WeightedGraph) -> float:
+    """Return what a round of :func:`tabu_swaps` takes: a look at every node, and neighbours of those that move."""
+    return graph.n + 8 * len(graph.edges) / max(1, graph.n)
 
 
 def _weighed(graph: WeightedGraph, members: Tensor) -> IndependentSets:

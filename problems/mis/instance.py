@@ -190,6 +190,30 @@ class WeightedGraph:
         inside = as_points(y, self.n) != 0
         return np.asarray(~(inside[..., self.edges[:, 0]] & inside[..., self.edges[:, 1]]).any(axis=-1))
 
+    def without_conflicts(self, y: ArrayLike) -> NDArray[np.bool_]:
+        """Drop the lighter node of every edge that is in a set as a whole: never a loss in the function of :meth:`to_qubo`.
+
+        Parameters
+        ----------
+        y : array_like, shape (n,)
+            Indicators: a node is in the set where ``y`` is not zero.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n,), bool
+            An independent set.
+
+        Raises
+        ------
+        ShapeError
+            It is not of length n.
+        """
+        inside = np.asarray(as_points(y, self.n) != 0, dtype=np.bool_)
+        for a, b in self.edges[inside[self.edges].all(1)].tolist():
+            if inside[a] and inside[b]:
+                inside[a if self.weights[a] <= self.weights[b] else b] = False
+        return inside
+
     def weight(self, y: ArrayLike) -> FloatArray:
         """Return the weight ``weights . y`` of each node set.
 

@@ -10,6 +10,7 @@ With the edges as cliques its optimum is minus the roof-duality bound of ``Weigh
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, overload
@@ -22,8 +23,9 @@ from blocklp.errors import OptionError
 from blocklp.oracles.simplex import AtMostOne
 from blocklp.problems.discrete.together import before, lenient, share, solve_together
 from blocklp.problems.mis.cliques import heavy_cliques
-from blocklp.problems.mis.heuristics import round_independent_set
+from blocklp.problems.mis.heuristics import ROUNDS, round_independent_set, round_steps, swap_descent, tabu_swaps
 from blocklp.problems.mis.instance import WeightedGraph
+from blocklp.problems.qpbo.annealing import short_search
 from blocklp.problems.qpbo.arrays import IntArray
 from blocklp.problems.qpbo.persistency import Persistency, closing_time, persistency_in_time
 from blocklp.search.best_first import relative_gap
@@ -34,8 +36,12 @@ COVERING = 3
 """One part in so many of the time of a graph at most goes to finding cliques."""
 PIECE = 200_000
 """Nodes and edges of the points that are rounded together under a time limit."""
-ROUNDS = 3
+SCALINGS = 3
 """Scalings of a primal point: more hardly raise its weight."""
+WORK, ALL_WORK, SHARE = 2e8, 1e9, 0.5
+"""Looks at nodes at most in the search for a heavier set than rounding gives, those of all graphs, and its share of the time left."""
+SMALL = 30
+"""Nodes up to which a process that has not loaded compiled loops does without."""
 DRAWN, LEAST, ROOM = 32, 0.1, 1_000_000
 """Points to round beside that of the LP, drawn from 0 to its y plus ``LEAST``; fewer on large graphs, by nodes and edges."""
 
@@ -86,7 +92,7 @@ def clique_model(graph: WeightedGraph, blocks: CliqueBlocks = "cliques", *, time
         most 1 nothing shrinks any more, so repeating it only fills slack.
         """
         entries, owners = (t.to(values.device).expand(len(values), -1) for t in (node, clique))
-        for _ in range(ROUNDS):
+        for _ in range(SCALINGS):
             sums = values.new_zeros(len(values), len(lengths)).scatter_add_(1, owners, values.gather(1, entries))
             largest = torch.zeros_like(values).scatter_reduce_(1, entries, sums.gather(1, owners), "amax")
             values = torch.where(largest > 0, values / largest, values)
@@ -173,13 +179,14 @@ def solve_mis(
         models.append(clique_model(graph, blocks, time_limit=share(deadline, 1, COVERING * (len(graphs) - k))))
     closing = [closing_time(graph.n, len(graph.edges)) for graph in graphs]
     solutions = solve_together(models, time_limit=before(deadline, sum(closing)), **options)
-    found = []
+    found, work = [], min(WORK, ALL_WORK / max(1, len(graphs)))
     for k, (graph, solution) in enumerate(zip(graphs, solutions, strict=True)):
-        found.append(_finish(graph, solution, before(deadline, sum(closing[k + 1 :]))))
+        found.append(_finish(graph, solution, work, before(deadline, sum(closing[k + 1 :]))))
     return found
 
 
-def _finish(graph: WeightedGraph, relaxation: bl.Solution, deadline: bl.Deadline) -> MisSolution:
+def _finish(graph: WeightedGraph, relaxation: bl.Solution, work: float, deadline: bl.Deadline) -> MisSolution:
+    """Round; where the bound leaves room for a heavier set, search for one, with so many looks at nodes at most."""
     y = relaxation.x["y"]
     drawn = torch.rand(min(DRAWN, ROOM // (graph.n + 2 * len(graph.edges) + 1)), graph.n, generator=torch.Generator().manual_seed(0))
     points = torch.cat([y, (y + LEAST) * drawn.to(y)])
@@ -193,6 +200,22 @@ def _finish(graph: WeightedGraph, relaxation: bl.Solution, deadline: bl.Deadline
         best = int(rounded.weight.argmax())
         if float(rounded.weight[best]) > weight:
             members, weight = rounded.members[best], float(rounded.weight[best])
+    if not deadline.over() and not weight >= float(relaxation.primal[0]) > -math.inf:
+        searched = deadline.within(SHARE * deadline.left())
+        starts = torch.stack([members, _annealed(graph, members, searched)])
+        if graph.n <= SMALL and "numba" not in sys.modules:
+            found = swap_descent(graph, starts, time_limit=searched)
+        else:
+            rounds = int(min(ROUNDS, work / (len(starts) * round_steps(graph))))
+            found = tabu_swaps(graph, starts, rounds, time_limit=searched)
+        best = int(found.weight.argmax())
+        members, weight = found.members[best], float(found.weight[best])
     gap = relative_gap(weight, float(relaxation.bound[0]), float(relaxation.floor[0]))
     persistency = persistency_in_time([graph.to_qubo()], [y[0].cpu().numpy()], deadline)[0]
     return MisSolution(relaxation, members, weight, gap, persistency)
+
+
+def _annealed(graph: WeightedGraph, members: Tensor, deadline: bl.Deadline) -> Tensor:
+    """The set of the labels that annealing leads to from a set: often another one where weights differ much."""
+    found = short_search(graph.to_qubo(), members[None], time_limit=deadline)
+    return torch.tensor(graph.without_conflicts(found.y[0].cpu().numpy()), device=members.device)

@@ -1,8 +1,12 @@
-"""Depth-first search for heaviest independent sets with clique-cover bounds, compiled for the CPU.
+"""Depth-first search for heaviest independent sets with clique-cover bounds, and tabu search, compiled for the CPU.
 
-A cover of the candidates by cliques bounds their heaviest set by the sum of the heaviest nodes of the cliques.  Candidates are
-taken in the reverse order of the cover, so that each comes with the bound of itself and of all before it (P. Östergård 2002;
-E. Tomita, T. Seki, DMTCS 2003, for cliques of the complement).
+Sets of nodes are rows of 64-bit words, so that a clique of the cover grows by one operation for 64 nodes (P. San Segundo,
+D. Rodríguez-Losada, A. Jiménez, An exact bit-parallel algorithm for the maximum clique problem, Computers & Operations Research 38
+(2011), for cliques of the complement).  The weight of a clique is the least that is left of its nodes' weights, and the rest of
+these is for later cliques: a heaviest set takes at most one node of each, so that it weighs no more than all cliques together
+(S. Held, W. Cook, E. Sewell, Maximum-weight stable sets and safe lower bounds for graph coloring, Mathematical Programming
+Computation 4 (2012)).  Without weights that is a greedy cover by disjoint cliques.  A node is covered once nothing of its weight is
+left; nodes are taken in the reverse of that order, each with the bound of itself and of all covered before it.
 """
 
 from __future__ import annotations
@@ -10,69 +14,99 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from blocklp.kernels.compiled import compile
 
 SECONDS = 30.0
 """What it takes to compile all of these loops, on a busy machine."""
 
+ONE, SEQUENCE, SHIFT = np.uint64(1), np.uint64(0x03F79D71B4CB0A89), np.uint64(58)
+"""A de Bruijn sequence: the upper six bits of its multiple by a power of two tell which power that is."""
+PLACES = np.zeros(64, dtype=np.int64)
+PLACES[[((int(SEQUENCE) << place) % 2**64) >> 58 for place in range(64)]] = np.arange(64)
+
 
 @compile(nogil=True, error_model="numpy")
-def _cover(adjacent: Any, weights: Any, nodes: Any, count: int, order: Any, bounds: Any, used: Any) -> float:
-    """Greedy clique cover; ``order[:count]`` lists nodes by clique, ``bounds`` what the ones up to each can weigh."""
-    left = count
-    for i in range(count):
-        used[i] = False
-    filled, total = 0, 0.0
-    while left > 0:
-        begin, heaviest = filled, 0.0
-        for i in range(count):
-            v = nodes[i]
-            if used[i]:
+def _lowest(word: Any) -> Any:
+    """Place of the lowest bit that is set."""
+    return PLACES[np.int64(((word & (~word + ONE)) * SEQUENCE) >> SHIFT)]
+
+
+@compile(nogil=True, error_model="numpy")
+def _cover(adjacent: Any, weights: Any, nodes: Any, left: Any, open: Any, rest: Any, clique: Any, order: Any, bounds: Any) -> Any:
+    """Greedy weighted clique cover of ``nodes`` (words,): returns how many these are.
+
+    ``order`` lists them as they are covered, ``bounds`` has what cliques weigh together by then.
+    ``left``, ``open`` (words,), ``rest`` and ``clique`` (n,) are overwritten.
+    """
+    words = len(nodes)
+    for k in range(words):
+        left[k] = nodes[k]
+        word = nodes[k]
+        while word:
+            v = 64 * k + _lowest(word)
+            rest[v] = weights[v]
+            word &= word - ONE
+    covered, total = 0, 0.0
+    while True:
+        open[:] = left
+        size, least = 0, np.inf
+        k = 0
+        while k < words:
+            word = open[k]
+            if not word:
+                k += 1
                 continue
-            fits = True
-            for j in range(begin, filled):
-                if not adjacent[v, order[j]]:
-                    fits = False
-                    break
-            if fits:
-                used[i] = True
-                order[filled] = v
-                heaviest = max(heaviest, weights[v])
-                bounds[filled] = total + heaviest
-                filled += 1
-                left -= 1
-        total += heaviest
-    return total
+            v = 64 * k + _lowest(word)
+            clique[size] = v
+            size += 1
+            least = min(least, rest[v])
+            open[k] = word & (word - ONE)
+            for j in range(k, words):
+                open[j] &= adjacent[v, j]
+        if size == 0:
+            return covered
+        total += least
+        for c in range(size):
+            v = clique[c]
+            rest[v] -= least
+            if rest[v] <= 0.0:
+                left[v >> 6] &= ~(ONE << np.uint64(v & 63))
+                order[covered], bounds[covered] = v, total
+                covered += 1
 
 
 @compile(nogil=True, error_model="numpy")
-def cover_bound(adjacent: Any, weights: Any, nodes: Any) -> Any:
-    """Bound of the heaviest independent set of some nodes.
+def cover_bound(adjacent: Any, weights: Any) -> Any:
+    """Bound of the heaviest independent set of a graph.
 
     Parameters
     ----------
-    adjacent : (n, n)
-        Whether nodes are adjacent.
+    adjacent : (n, words) uint64
+        The neighbours of every node: bit ``v % 64`` of word ``v // 64`` stands for node v.
     weights : (n,)
-        Weights of all nodes.
-    nodes : (k,)
-        The nodes that count.
+        Whole numbers, not negative.
     """
-    n = len(nodes)
-    return _cover(adjacent, weights, nodes, n, np.empty(n, dtype=np.int64), np.empty(n), np.empty(n, dtype=np.bool_))
+    n, words = adjacent.shape
+    nodes, left, open = np.zeros(words, dtype=np.uint64), np.zeros(words, dtype=np.uint64), np.zeros(words, dtype=np.uint64)
+    for v in range(n):
+        nodes[v >> 6] |= ONE << np.uint64(v & 63)
+    bounds, places = np.zeros(n), np.zeros(n, dtype=np.int64)
+    _cover(adjacent, weights, nodes, left, open, np.zeros(n), np.zeros(n, dtype=np.int64), places, bounds)
+    return bounds[n - 1]
 
 
 @compile(nogil=True, error_model="numpy")
 def heaviest(
     adjacent: Any,
     weights: Any,
-    nodes: Any,
     best: float,
     step: float,
     budget: int,
     depth: int,
     members: Any,
+    nodes: Any,
     order: Any,
     bounds: Any,
     place: Any,
@@ -83,32 +117,32 @@ def heaviest(
 
     Parameters
     ----------
-    adjacent : (n, n) bool
+    adjacent : (n, words) uint64
+        The neighbours of every node, in an order of nodes in which covers are good: :func:`ordered`.
     weights : (n,)
-    nodes : (n,) int64
-        The candidates in their order: those of many neighbours first make better covers.
+        Whole numbers, not negative.
     depth : int
         That of the tree at which to go on, -1 to begin.
     members : (n,) bool
         Set to the best set found.
-    order, bounds, place, chosen, won : (n + 1, n) int64, (n + 1, n), (n + 1,) int64, (n + 1,) int64, (n + 1,)
-        The open branch of the tree, kept from call to call.
+    nodes, order, bounds, place, chosen, won : arrays
+        The open branch of the tree, kept from call to call: those of :func:`branch`.
 
     Returns
     -------
     tuple
         Weight of the best set, or the given one; the depth, -1 where the search came to its end; nodes of the tree.
     """
-    n = len(nodes)
-    used, next_nodes = np.empty(n, dtype=np.bool_), np.empty(n, dtype=np.int64)
-    rank = np.empty(n, dtype=np.int64)
-    inside = np.zeros(n, dtype=np.bool_)
-    for i in range(n):
-        rank[nodes[i]] = i
+    n, words = adjacent.shape
+    left, open = np.zeros(words, dtype=np.uint64), np.zeros(words, dtype=np.uint64)
+    rest, clique = np.zeros(n), np.zeros(n, dtype=np.int64)
     tree = 0
     if depth < 0:
-        _cover(adjacent, weights, nodes, n, order[0], bounds[0], used)
-        depth, place[0], won[0] = 0, n - 1, 0.0
+        nodes[0] = np.uint64(0)
+        for v in range(n):
+            nodes[0, v >> 6] |= ONE << np.uint64(v & 63)
+        depth, won[0] = 0, 0.0
+        place[0] = _cover(adjacent, weights, nodes[0], left, open, rest, clique, order[0], bounds[0]) - 1
     while depth >= 0:
         i = place[depth]
         if i < 0 or won[depth] + bounds[depth, i] < best + step:
@@ -120,27 +154,22 @@ def heaviest(
         v = order[depth, i]
         chosen[depth] = v
         weight = won[depth] + weights[v]
-        # The candidates before it that it leaves, in the first order again.
-        inside[:] = False
-        for j in range(i):
-            u = order[depth, j]
-            if not adjacent[v, u]:
-                inside[rank[u]] = True
-        count = 0
-        for j in range(n):
-            if inside[j]:
-                next_nodes[count] = nodes[j]
-                count += 1
+        # The node is tried once, and what it leaves are the nodes before it that are no neighbours.
+        nodes[depth, v >> 6] &= ~(ONE << np.uint64(v & 63))
+        empty = True
+        for k in range(words):
+            nodes[depth + 1, k] = nodes[depth, k] & ~adjacent[v, k]
+            empty = empty and not nodes[depth + 1, k]
         tree += 1
-        if weight >= best + step or (weight > best and count == 0):
+        if weight >= best + step or (weight > best and empty):
             best = weight
             members[:] = False
             for j in range(depth + 1):
                 members[chosen[j]] = True
-        if count:
+        if not empty:
             depth += 1
             won[depth] = weight
-            _cover(adjacent, weights, next_nodes, count, order[depth], bounds[depth], used)
+            count = _cover(adjacent, weights, nodes[depth], left, open, rest, clique, order[depth], bounds[depth])
             place[depth] = count - 1
     return best, -1, tree
 
@@ -218,19 +247,51 @@ def tabu_swaps(first: Any, neighbour: Any, weights: Any, inside: Any, rounds: in
     return top
 
 
+def ordered(n: int, edges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Return an order of the nodes for :func:`heaviest`, and their neighbours as bits, in that order.
+
+    The last node is one of most neighbours, the one before it is one of most among the others, and so on: nodes that are in few
+    cliques are covered first.
+
+    Parameters
+    ----------
+    n : int
+        Number of nodes.
+    edges : ndarray
+        ``(m, 2)`` int64.
+
+    Returns
+    -------
+    order, adjacent : ndarray
+        ``(n,)`` int64, the nodes, and ``(n, words)`` uint64.
+    """
+    near = np.zeros((n, n), dtype=bool)
+    near[edges[:, 0], edges[:, 1]] = near[edges[:, 1], edges[:, 0]] = True
+    degree, order = near.sum(1), np.empty(n, dtype=np.int64)
+    for last in range(n - 1, -1, -1):
+        order[last] = chosen = int(degree.argmax())
+        degree -= near[chosen]
+        degree[chosen] = -1 - n
+    bits = np.zeros((n, -(-n // 64) * 64), dtype=bool)
+    bits[:, :n] = near[np.ix_(order, order)]
+    return order, np.packbits(bits, axis=1, bitorder="little").view("<u8").astype(np.uint64)
+
+
 def rehearse() -> None:
     """Compile all loops, for the types of arrays that searches give them."""
-    adjacent, weights, nodes = np.zeros((1, 1), dtype=np.bool_), np.ones(1), np.zeros(1, dtype=np.int64)
+    _, adjacent = ordered(1, np.zeros((0, 2), dtype=np.int64))
+    weights = np.ones(1)
+    cover_bound(adjacent, weights)
+    heaviest(adjacent, weights, 0.0, 1.0, 1, -1, np.zeros(1, dtype=np.bool_), *branch(1))
+    weights = weights.copy()
     weights.setflags(write=False)  # as those of graphs are
-    cover_bound(adjacent, weights, nodes)
-    heaviest(adjacent, weights, nodes, 0.0, 1.0, 1, -1, np.zeros(1, dtype=np.bool_), *branch(1))
     inside = np.zeros(1, dtype=np.bool_)
     tabu_swaps(np.zeros(2, dtype=np.int64), np.zeros(0, dtype=np.int64), weights, inside, 1, 1, inside.copy())
 
 
 def branch(n: int) -> Any:
     """Arrays for the open branch of :func:`heaviest`."""
-    sizes = np.zeros((n + 1, n), dtype=np.int64), np.zeros((n + 1, n))
+    sizes = np.zeros((n + 1, -(-n // 64)), dtype=np.uint64), np.zeros((n + 1, n), dtype=np.int64), np.zeros((n + 1, n))
     return (*sizes, np.zeros(n + 1, dtype=np.int64), np.zeros(n + 1, dtype=np.int64), np.zeros(n + 1))
 
 

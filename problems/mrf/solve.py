@@ -32,6 +32,9 @@ CLOSING = 5e-6
 PATIENCE = 100
 """Passes without progress after which averaging gives way to the default method."""
 
+MANY = 8
+"""Labels of a variable from which on averaging goes first: proximal points over tables of that size take many passes to get near."""
+
 
 @dataclass(frozen=True)
 class MrfSolution:
@@ -92,8 +95,9 @@ def solve_mrf(
 ) -> MrfSolution | list[MrfSolution]:
     """Bound energies by their LP relaxation, tightened if asked for, and find labellings.
 
-    With ``method="auto"`` models with hard constraints are first solved by averaging of min-marginals, which deals with them in a
-    fraction of the passes, and only where that comes to rest by the default method, from there.
+    With ``method="auto"`` models with hard constraints, or with variables of eight or more labels, are first solved by averaging of
+    min-marginals, which deals with them in a fraction of the passes, and only where that comes to rest by the default method, from
+    there.
 
     Parameters
     ----------
@@ -174,8 +178,9 @@ def _stopped(solutions: Sequence[bl.Solution], options: dict[str, Any]) -> dict[
 
 
 def _averages(relaxation: MrfRelaxation, options: dict[str, Any]) -> bool:
-    """Whether a model is first solved by averaging: where an entry is infinite."""
-    return options.get("method", "auto") == "auto" and bool((relaxation.views.upper == 0).any())
+    """Whether a model is first solved by averaging: where an entry is infinite, or a variable has many labels."""
+    many = bool((relaxation.mrf.counts >= MANY).any())
+    return options.get("method", "auto") == "auto" and (many or bool((relaxation.views.upper == 0).any()))
 
 
 def _tightened(relaxation: MrfRelaxation, budget: Budget, *, time_limit: bl.Deadline, **options: Any) -> tuple[Tightened, Labelled]:

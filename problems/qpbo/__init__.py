@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from blocklp.lazy import publish
 
 if TYPE_CHECKING:
+    from blocklp.problems.qpbo.annealing import anneal as anneal
     from blocklp.problems.qpbo.batch import QuboBatch as QuboBatch
     from blocklp.problems.qpbo.batch import roof_duality_batch as roof_duality_batch
     from blocklp.problems.qpbo.clusters import violated_cycles as violated_cycles
@@ -28,6 +29,7 @@ else:
     publish(
         __name__,
         {
+            "blocklp.problems.qpbo.annealing": ["anneal"],
             "blocklp.problems.qpbo.batch": ["QuboBatch", "roof_duality_batch"],
             "blocklp.problems.qpbo.clusters": ["violated_cycles"],
             "blocklp.problems.qpbo.exact": ["solve_qpbo_exactly"],

@@ -40,6 +40,8 @@ PER_START = 2e-7
 PER_ANSWER = 1.5e-6
 """Seconds that it takes to write the answer out, for a variable or a pair, on a busy machine."""
 STARTS = 20
+FEW, FEWER = 200, 0.6
+"""Functions of so few variables count as dense with this part of the pairs that others need: their semidefinite bounds are cheap."""
 LARGEST = 500
 """Most variables of a component that is searched: matrices are dense."""
 PER_TERM = 1e-5
@@ -177,7 +179,7 @@ class Functions:
             found.eliminated(minimise_by_elimination(part, order, run.deadline), part.energy)
         elif run.over():
             return
-        elif part.n <= LARGEST and len(part.edges) > run.settings.dense * part.n and search_loops(KERNELS, run) is not None:
+        elif _is_convex_sooner(part, run) and search_loops(KERNELS, run) is not None:
             result, spins = search_convex(Spins.of(part), grid.step, (2 * found.labels - 1).astype(np.int8), run)
             labels = ((spins + 1) // 2).astype(np.int8)
             found.searched(labels, float(part.energy(labels)), result, grid)
@@ -237,6 +239,12 @@ class _SomeFree:
 
 def _labelled(qubo: Qubo, labels: LabelArray) -> Labelled:
     return Labelled(torch.tensor(labels), float(qubo.energy(labels)))
+
+
+def _is_convex_sooner(part: Qubo, run: ExactRun) -> bool:
+    """Whether convex underestimators are to bound the nodes, and not tightened relaxations."""
+    dense = run.settings.dense * (FEWER if part.n <= FEW else 1.0)
+    return part.n <= LARGEST and len(part.edges) > dense * part.n
 
 
 def _incumbent(qubo: Qubo, labels: LabelArray, deadline: Deadline) -> LabelArray:

@@ -33,6 +33,9 @@ THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 LARGE = 10_000_000
 """Labels and pairs of all labellings together from which on a descent loads compiled loops."""
 
+MOVES = 2000
+"""Tabu moves from which on compiled loops are loaded."""
+
 PIECE, PER_SECOND = 20_000_000, 5e7
 """Labels and pairs of all labellings together between two looks at the clock; those that tabu moves go through in a second."""
 
@@ -85,7 +88,7 @@ def one_flip_descent(qubo: Qubo, y: Tensor, max_rounds: int = 10_000, *, time_li
     deadline = Deadline.of(time_limit)
     adjacency = Adjacency.build(qubo.n, qubo.edges, y.device)
     labels = y.to(torch.float64, copy=True)
-    linear, coupling, field = _fields(qubo, adjacency, labels)
+    linear, coupling, field = coefficients_and_fields(qubo, adjacency, labels)
     noise = NOISE * linear.abs().index_add(0, adjacency.owner, coupling.abs())
     # The compiled loop makes the same flips; loading a compiler takes as long as some hundred small descents.
     large = "numba" in sys.modules or len(y) * (qubo.n + len(adjacency.neighbour)) > LARGE
@@ -127,8 +130,18 @@ def _descend(
         field.view(-1).index_add_(0, flat, change[position] * coupling[entry])
 
 
-def _fields(qubo: Qubo, adjacency: Adjacency, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Linear coefficients ``(n,)``, those of the pairs by neighbour ``(2 m,)``, and the fields ``(batch, n)`` of labels."""
+def coefficients_and_fields(qubo: Qubo, adjacency: Adjacency, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return linear coefficients ``(n,)``, those of the pairs by neighbour ``(2 m,)``, and the fields ``(batch, n)`` of labels.
+
+    Parameters
+    ----------
+    qubo : Qubo
+        The function.
+    adjacency : Adjacency
+        Its neighbour lists, on the device of the labels.
+    labels : Tensor, shape (batch, n), float64
+        Labels 0 and 1.
+    """
     coupling = torch.tensor(qubo.quadratic, device=labels.device)[adjacency.edge]
     linear = torch.tensor(qubo.linear, device=labels.device)
     pull = labels[:, adjacency.neighbour] * coupling
@@ -212,10 +225,11 @@ def tabu_search(qubo: Qubo, y: Tensor, moves: int | None = None, *, time_limit: 
         raise OptionError(f"moves is {moves}; give 0 or more")
     adjacency = Adjacency.build(qubo.n, qubo.edges, y.device)
     labels = y.to(torch.float64)
-    _, coupling, field = _fields(qubo, adjacency, labels)
+    _, coupling, field = coefficients_and_fields(qubo, adjacency, labels)
     side, deadline = 2 * labels - 1, Deadline.of(time_limit)  # -1 and 1
     found, tenure = side.clone(), min(20, qubo.n // 4)
-    kernels = affordable_loops("blocklp.problems.qpbo.search_kernels", deadline) if y.device.type == "cpu" else None
+    many = "numba" in sys.modules or moves > MOVES
+    kernels = affordable_loops("blocklp.problems.qpbo.search_kernels", deadline) if many and y.device.type == "cpu" else None
     if kernels is not None:
         if not math.isinf(deadline.left()):
             moves = int(min(moves, deadline.left() * PER_SECOND / max(1, len(y) * (qubo.n + 2 * len(qubo.edges) // qubo.n))))

@@ -21,6 +21,7 @@ import blocklp as bl
 from blocklp.language.offsets import Offsets
 from blocklp.problems.discrete.tightening import Labelled, Told, tighten_in_turn
 from blocklp.problems.discrete.together import before, lenient, solve_batches
+from blocklp.problems.qpbo.annealing import WORK, short_search
 from blocklp.problems.qpbo.batch import EDGE, QuboBatch, roof_duality_batch
 from blocklp.problems.qpbo.heuristics import round_fractional
 from blocklp.problems.qpbo.instance import Qubo
@@ -30,6 +31,8 @@ from blocklp.problems.qpbo.tightening import tightened_roof_duality
 from blocklp.search.best_first import relative_gap
 from blocklp.search.tightening import Budget, Round
 
+ALL_WORK = 2e8
+"""Steps of the searches for labellings of all instances."""
 STATING = "stating the relaxations of quadratic functions"
 
 
@@ -124,7 +127,8 @@ def solve_qpbo(
     closing = before(deadline, sum(closing_time(qubo.n, len(qubo.edges)) for qubo in qubos))
     if tighten is False:
         solutions = solve_batches(_batches(qubos), time_limit=closing, **options)
-        bests = [_rounded(qubo, solution, deadline) for qubo, solution in zip(qubos, solutions, strict=True)]
+        work = min(WORK, ALL_WORK / max(1, len(qubos)))
+        bests = [_labelled(qubo, solution, work, deadline) for qubo, solution in zip(qubos, solutions, strict=True)]
         persistencies = persistency_in_time(qubos, [solution.x["y"][0].cpu() for solution in solutions], deadline)
         return [_between(*found) for found in zip(solutions, bests, persistencies, strict=True)]
     models = []
@@ -146,9 +150,12 @@ def _batches(qubos: Sequence[Qubo]) -> list[tuple[list[int], bl.ModelBatch]]:
     return [(own, roof_duality_batch(QuboBatch.of([qubos[i] for i in own]))) for own in parts if own]
 
 
-def _rounded(qubo: Qubo, relaxation: bl.Solution, deadline: bl.Deadline) -> Labelled:
-    rounded = round_fractional(qubo, relaxation.x["y"], time_limit=deadline)
-    return Labelled(rounded.y[0], float(rounded.energy[0]))
+def _labelled(qubo: Qubo, relaxation: bl.Solution, work: float, deadline: bl.Deadline) -> Labelled:
+    """Round; and where the bound leaves room for a better labelling, search for one."""
+    found = round_fractional(qubo, relaxation.x["y"], time_limit=deadline)
+    if not float(found.energy[0]) <= float(relaxation.primal[0]) < math.inf:
+        found = short_search(qubo, found.y, work=work, time_limit=deadline)
+    return Labelled(found.y[0], float(found.energy[0]))
 
 
 def _between(relaxation: bl.Solution, best: Labelled, persistency: Persistency) -> QpboSolution:

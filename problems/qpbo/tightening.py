@@ -13,13 +13,14 @@ from torch import Tensor
 import blocklp as bl
 from blocklp.problems.discrete.adjacency import sparse_graph
 from blocklp.problems.discrete.tightening import Labelled, Problem, tightened
+from blocklp.problems.qpbo.annealing import short_search
 from blocklp.problems.qpbo.clusters import Pairs, violated_cycles
-from blocklp.problems.qpbo.heuristics import Labellings, round_fractional, tabu_search
+from blocklp.problems.qpbo.heuristics import Labellings, one_flip_descent, round_fractional
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.search.tightening import Budget, Tightened
 
-STARTS, TABU_NODES = 32, 2000
-"""Labellings from which tabu search starts, and the largest instance that it takes."""
+STARTS = 32
+"""Random labellings of which the best descent is where the first search for a good one starts."""
 
 
 def tightened_roof_duality(
@@ -117,11 +118,10 @@ def _along_tree(qubo: Qubo, solution: bl.Solution) -> Tensor:
 
 
 def incumbent(qubo: Qubo, deadline: bl.Deadline) -> Labelled:
-    """Return a good labelling, found without a relaxation: the best of tabu searches, or of descents for large instances."""
+    """Return a good labelling, found without a relaxation: descents from random labellings, and a short search from the best."""
     starts = torch.rand(STARTS, qubo.n, generator=torch.Generator().manual_seed(0)) < torch.linspace(0, 1, STARTS)[:, None]
-    if qubo.n <= TABU_NODES:
-        return best_of(tabu_search(qubo, starts, time_limit=deadline))
-    return best_of(round_fractional(qubo, starts.double(), [0.5], time_limit=deadline))
+    begun = best_of(one_flip_descent(qubo, starts, time_limit=deadline))
+    return best_of(short_search(qubo, begun.labels[None], time_limit=deadline))
 
 
 def best_of(found: Labellings) -> Labelled:

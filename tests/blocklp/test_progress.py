@@ -1,5 +1,7 @@
 import io
 import sys
+import threading
+import time
 import types
 
 import pytest
@@ -7,7 +9,7 @@ import torch
 from rich.console import Console
 
 import blocklp as bl
-from blocklp.progress import Progress, SearchProgress, describe
+from blocklp.progress import ElapsedTime, Progress, SearchProgress, describe
 from blocklp.search.best_first import SearchEvent
 
 
@@ -119,3 +121,23 @@ def test_searches_are_shown_by_the_same_line():
     with SearchProgress(Console(file=out, force_terminal=True, width=120)) as progress:
         progress(SearchEvent(7, 3, 1.0, 2.0, 0.5))
     assert "7 nodes | 3 open | 0.5 s | bound 1 | incumbent 2 | gap 5.0e-01" in out.getvalue()
+
+
+def drawn(terminal, seconds, **options):
+    out = io.StringIO()
+    with ElapsedTime("reading model.mps", Console(file=out, force_terminal=terminal, width=120), **options):
+        time.sleep(seconds)
+    return out.getvalue()
+
+
+def test_work_that_reports_nothing_shows_what_it_is_once_it_takes_a_while():
+    assert "reading model.mps | 0 s" in drawn(True, 0.5, after=0.01)
+    assert "reading" not in drawn(True, 0.0)
+    assert drawn(False, 0.1, after=0.01) == ""
+
+
+def test_a_failure_ends_its_thread_and_gives_the_cursor_back():
+    out, before = io.StringIO(), threading.active_count()
+    with pytest.raises(KeyboardInterrupt), ElapsedTime("waiting", Console(file=out, force_terminal=True), after=0.01):
+        raise KeyboardInterrupt
+    assert threading.active_count() == before and "\x1b[?25h" in out.getvalue()

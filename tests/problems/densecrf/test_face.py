@@ -84,6 +84,33 @@ def test_marginals_are_those_of_plain_mean_field(symmetric: bool, compat: object
     np.testing.assert_array_equal(d.map(5), d.inference(5).argmax(0))
 
 
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize(("compat", "costs"), [(0.7, -0.7 * np.eye(3)), (MATRIX, MATRIX)])
+def test_kernels_that_are_normalised_on_one_side(before: bool, compat: object, costs: NDArray[np.float64]) -> None:
+    d = field(compat, dcrf.NORMALIZE_BEFORE if before else dcrf.NORMALIZE_AFTER)
+    d.addPairwiseGaussian(sxy=5, compat=0.4)  # beside a symmetric one
+    pairs = [(kernel(positions() / 5, True), -0.4 * np.eye(3))]
+    for where, mu in ((positions() / [2, 3], -1.5 * np.eye(3)), (features(), costs)):
+        k = kernel(where, False)
+        shares = np.diag(1 / k.sum(1))
+        pairs.append((shares @ k if before else k @ shares, mu))
+    unary = UNARY.astype(float)
+    np.testing.assert_allclose(d.inference(4), mean_field(unary, pairs, 4), atol=2e-5)
+    unary[1, :5] = np.inf
+    d.setUnaryEnergy(unary)
+    found = d.inference(4)
+    np.testing.assert_allclose(found, mean_field(unary, pairs, 4), atol=2e-5)
+    assert (found[1, :5] == 0).all() and d.map(4).shape == (HEIGHT * WIDTH,)
+    marginals, *buffers = d.startInference()
+    for _ in range(4):
+        d.stepInference(marginals, *buffers)
+    np.testing.assert_array_equal(marginals, found)
+    with pytest.raises(ModelError, match="belongs to no energy"):
+        _ = d.crf
+    with pytest.raises(ModelError, match="belongs to no energy"):
+        d.klDivergence(found)
+
+
 @pytest.mark.parametrize("compat", [0.7, -0.7, MATRIX])
 def test_infinite_unaries_forbid_labels(compat: object) -> None:
     """Marginals are those of plain mean field with infinities, as pydensecrf computes them; the energy is that of what is left."""
@@ -233,9 +260,8 @@ def test_features_of_grids_of_any_dimension() -> None:
 
 def test_wrong_input_is_refused_with_the_mend() -> None:
     d = field()
-    for normalization in (dcrf.NORMALIZE_BEFORE, dcrf.NORMALIZE_AFTER):
-        with pytest.raises(OptionError, match="no energy"):
-            d.addPairwiseGaussian(3, 3, normalization=normalization)
+    with pytest.raises(OptionError, match="no normalization 4; give one of NO_NORMALIZATION, NORMALIZE_BEFORE"):
+        d.addPairwiseGaussian(3, 3, normalization=4)
     with pytest.raises(ShapeError, match=r"give u\.T"):
         d.setUnaryEnergy(UNARY.T)
     with pytest.raises(ShapeError, match=r"u\.reshape\(3, -1\)"):

@@ -261,7 +261,7 @@ def crowded(seed):
     [
         *(
             (mis_module, name)
-            for name in ("swap_descent", "_kernel", "local_search", "_orders", "solve_qpbo_exactly", "branch_and_bound")
+            for name in ("swap_descent", "_kernel", "tabu_swaps", "_orders", "solve_qpbo_exactly", "branch_and_bound_over")
         ),
         (mis_module, "_graph"),
         *((ReducedGraph, name) for name in ("reduce", "fix_by_flow", "lift", "drop")),

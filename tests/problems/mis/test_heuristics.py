@@ -3,13 +3,16 @@ import numpy as np
 import pytest
 import torch
 
-from blocklp.errors import ModelError, NonFiniteError, ShapeError
+from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.problems.mis import (
     WeightedGraph,
     greedy_independent_set,
     read_graph,
     round_independent_set,
+    solve_mis,
+    solve_mis_exactly,
     swap_descent,
+    tabu_swaps,
 )
 
 
@@ -111,3 +114,32 @@ def test_rounding_on_a_device_agrees_on_integer_data(device):
     graph = WeightedGraph.from_networkx(nx.gnp_random_graph(50, 0.2, seed=15), weight=None)
     y = (8 * points(graph, 4)).round()
     assert torch.equal(round_independent_set(graph, y.to(device)).members.cpu(), round_independent_set(graph, y).members)
+
+
+def test_tabu_swaps_are_independent_never_lighter_and_find_the_optimum(graph):
+    pytest.importorskip("numba", reason="tabu search is compiled")
+    start = greedy_independent_set(graph, points(graph, 3)).members
+    found, again = tabu_swaps(graph, start, 2000), tabu_swaps(graph, start, 2000)
+    assert graph.independent(found.members.numpy()).all() and torch.equal(found.members, again.members)
+    assert (found.weight.numpy() >= graph.weight(start.numpy()) - 1e-12).all()
+    exact = solve_mis_exactly(graph, time_limit=20)
+    assert not exact.proven or found.weight.max().item() == pytest.approx(exact.energy)
+
+
+def test_wrong_tabu_swaps_are_refused(graph):
+    with pytest.raises(OptionError, match="rounds is -1"):
+        tabu_swaps(graph, torch.zeros(1, graph.n, dtype=torch.bool), -1)
+
+
+# By construction an independent set of frb30-15 has 30 nodes.
+def test_plain_mis_is_within_one_node_of_the_hidden_set(shared_qpbo):
+    pytest.importorskip("numba", reason="tabu search is compiled")
+    graph = read_graph(shared_qpbo / "mis" / "frb" / "frb30-15-2.mis")
+    found = solve_mis(graph)
+    assert 29 <= found.weight <= 30 <= found.relaxation.bound.item() and graph.independent(found.members.numpy())
+
+
+def test_conflicts_lose_their_lighter_nodes():
+    graph = WeightedGraph.from_edges([3.0, 1.0, 2.0, 5.0], [(0, 1), (1, 2), (2, 3)])
+    assert graph.without_conflicts([1, 1, 1, 1]).tolist() == [True, False, False, True]
+    assert graph.without_conflicts([1, 0, 1, 0]).tolist() == [True, False, True, False]

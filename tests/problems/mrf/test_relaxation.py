@@ -264,3 +264,12 @@ def test_an_interrupt_reaches_instances_with_and_without_hard_constraints():
     assert [f.relaxation.status for f in found] == [(bl.Status.INTERRUPTED,)] * 3
     assert len(events) == 1
     assert all(f.bound <= f.energy < np.inf for f in found)
+
+
+@pytest.mark.parametrize("labels", [8, 20])
+def test_many_labels_get_bounds_near_the_lp(labels):
+    rng = np.random.default_rng(labels)
+    mrf = Mrf([labels] * 4, [((i, j), rng.random((labels, labels))) for j in range(4) for i in range(j)])
+    optimum = float(reference(relax(mrf).model).objective[0])
+    found = solve_mrf(mrf, passes=400)
+    assert 0.9 * optimum <= found.bound <= optimum + 1e-9 and found.bound <= found.energy
