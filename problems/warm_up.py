@@ -92,7 +92,8 @@ def warm_up() -> Iterator[tuple[str, float]]:
         assert found is not None
         found.rehearse()
         compiled.mark(found, torch.float64)
-        yield f"searches of {module.split('.')[2]}", time.perf_counter() - began
+        problem, loops = module.removesuffix("_kernels").split(".")[2:]
+        yield f"{loops} of {problem}", time.perf_counter() - began
 
 
 def _modules(*kinds: bl.BlockType) -> tuple[str, ...]:
