@@ -133,6 +133,8 @@ class Conjunctions:
         """
         assert self.boxes.matrix is not None
         rows = torch.arange(len(ends), device=ends.device)
+        if self.part.start == self.part.stop:  # all of that layer is known
+            return torch.zeros_like(rows), torch.zeros_like(rows, dtype=torch.bool)
         parts = torch.split(rows, max(1, ENTRIES // self.boxes.matrix.weight.numel()))
         found = [self._best(lambda at, *own, p=p: bounds(p[at], *own), ends[p], signs[p]) for p in parts]
         chosen, there = (torch.cat(some) for some in zip(*found, strict=True))

@@ -272,8 +272,11 @@ def image_ball(point: Tensor, epsilon: float | NDArray[Any], mean: Sequence[floa
         As there, which also says what is raised.
     """
     _, factor = _normalisation(point.shape, mean, std)
-    axes = np.broadcast_to(epsilon, tuple(point.shape)) / factor
-    return Ball(point.flatten().numpy(), axes.reshape(-1))
+    axes = (np.broadcast_to(epsilon, tuple(point.shape)) / factor).reshape(-1)
+    centre = point.flatten().numpy()
+    # The centre and the quotients are rounded: the ball is larger by as much.
+    off = np.divide(np.spacing(np.abs(centre)), axes, out=np.zeros_like(axes), where=axes > 0)
+    return Ball(centre, axes * (1 + 8 * np.finfo(np.float64).eps + 2 * np.linalg.norm(off)))
 
 
 def image_box(

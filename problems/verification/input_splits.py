@@ -17,7 +17,7 @@ from blocklp.deadline import Deadline
 from blocklp.problems.verification.affine_forms import AffineForms
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operations import Affine, Input
-from blocklp.problems.verification.proving import COARSE, TIE, Part, needed, stated, stated_mix
+from blocklp.problems.verification.proving import COARSE, TIE, Part, needed, stated, stated_mix, within
 from blocklp.problems.verification.relaxation import Pair, Relaxation, Trace, undecided
 from blocklp.problems.verification.slopes import MixedDual, SlopeDual, out_of_time
 from blocklp.problems.verification.tightener import BATCH, intervals
@@ -240,6 +240,8 @@ class InputSplits:
             slopes, _ = dual.named(shares)
             if self.parts is not None:
                 slopes, mix = {r: stated(s) for r, s in slopes.items()}, stated_mix(mix)
+            else:
+                mix = within(mix)
             improved = near.backward(output, mix, slopes, charge=True, coarse=self.coarse)
             best[open_] = torch.maximum(best[open_], improved.value)
             if self.parts is not None:

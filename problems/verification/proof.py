@@ -55,10 +55,10 @@ def check_proof(network: Network, prop: Property, steps: Iterable[Given]) -> dic
     Raises
     ------
     FormatError
-        It proves nothing, and the message names the step; or the network has smooth activations.
+        It proves nothing, and the message names the step; or the network has smooth activations, or the property a ball.
     """
-    if len(network.activations) > len(network.relus):
-        raise FormatError(f"{network.name} has smooth activations; proofs are of piecewise-linear networks")
+    if len(network.activations) > len(network.relus) or any(clause.ball is not None for clause in prop.clauses):
+        raise FormatError(f"{network.name} has smooth activations, or the property a ball; proofs are of ReLUs and boxes")
     if network.head is not None:
         network.head.check(prop)
     checker, count = _Checker(network, prop), 0

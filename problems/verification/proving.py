@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -35,9 +36,15 @@ def stated(slopes: Tensor) -> Tensor:
     return (slopes.double() * ONE).round() / ONE
 
 
+def within(mixes: Tensor) -> Tensor:
+    """Weights of rows ``(..., rows)`` that add up to at most 1: a mix is never above the greatest row, if that is not negative."""
+    total = mixes.sum(-1, keepdim=True)
+    return torch.where(total > 1, mixes / (total * (1 + 1e-15 * mixes.shape[-1])), mixes)
+
+
 def stated_mix(mix: Tensor) -> Tensor:
-    """Return weights of rows as a proof states them, float64: multiples of 1 / :data:`WEIGHTS`, at least zero."""
-    return (mix.double().clamp(min=0) * WEIGHTS).round() / WEIGHTS
+    """Return weights of rows as a proof states them, float64: multiples of 1 / :data:`WEIGHTS` from 0 on, of sum 1 at most."""
+    return (within(mix.double().clamp(min=0)) * WEIGHTS).floor() / WEIGHTS
 
 
 def needed(relaxation: Relaxation, trace: Trace, slopes: Mapping[int, Tensor]) -> dict[int, Tensor]:

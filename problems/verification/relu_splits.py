@@ -20,7 +20,7 @@ from blocklp.problems.verification.conjunctions import Conjunctions, RowBounds
 from blocklp.problems.verification.curve_slopes import MIDDLE
 from blocklp.problems.verification.exact import solve_leaf
 from blocklp.problems.verification.interval_cuts import IntervalCuts
-from blocklp.problems.verification.proving import COARSE, Part, needed, stated, stated_mix
+from blocklp.problems.verification.proving import COARSE, Part, needed, stated, stated_mix, within
 from blocklp.problems.verification.relaxation import Relaxation, Trace
 from blocklp.problems.verification.slopes import SHARES, MixedDual, SlopeDual, out_of_time
 from blocklp.problems.verification.split_state import PACKED, SplitState
@@ -123,7 +123,7 @@ class ReluSplits:
         if len(best) < len(rows):
             mixed = MixedDual(SlopeDual(self.fast, self.node, rows[best], self.relus, {}), self.owned)
             found = ascend(mixed, found, steps, late=late).parameters
-        self.mixes = _within(found.pop().double()) if self.part is None else stated_mix(found.pop())
+        self.mixes = within(found.pop().double()) if self.part is None else stated_mix(found.pop())
         self.conjunctions = Conjunctions(self.boxes, self.owned, self.margin)
         packed = self._packed(dual.named(found)[0])
         signs = self.fixed.to(packed.device).repeat(len(packed), 1)
@@ -224,7 +224,7 @@ class ReluSplits:
             factors = torch.tensor(chosen, dtype=torch.float64, device=device)
             # Whatever the LP code says, only rows of the clause count, and none is subtracted.
             cost = torch.as_tensor(mix, device=device).clamp(min=0) * owned if found.status == "optimal" else self.mixes[state.spec]
-            cost = _within(cost) if state.part is None else stated_mix(cost)
+            cost = within(cost) if state.part is None else stated_mix(cost)
             rays = {r: self._implied(r, torch.as_tensor(beta, device=device), dual.relaxation, factors) for r, beta in betas.items()}
             slopes, _ = dual.named(start)
             costs = cost.repeat(len(factors), 1)
@@ -435,9 +435,3 @@ class ReluSplits:
 def _scale(multipliers: Tensor) -> float:
     mean = float(multipliers.abs().mean())
     return max(mean, 1e-12) if math.isfinite(mean) else 1.0
-
-
-def _within(mixes: Tensor) -> Tensor:
-    """Weights of rows ``(..., rows)`` that add up to at most 1: a mix is never above the greatest row, if that is not negative."""
-    total = mixes.sum(-1, keepdim=True)
-    return torch.where(total > 1, mixes / (total * (1 + 1e-15 * mixes.shape[-1])), mixes)

@@ -249,7 +249,7 @@ class Tightener:
             if sizes is not None:
                 shapes = [(shape[0], *window) for shape, window in zip(shapes, sizes, strict=False)]
             size = sum(math.prod(shape) for shape in shapes)
-            exact, most = self.relaxation(), max(1, CHUNK // (2 * size))
+            exact, most = self.relaxation(), max(1, CHUNK // (2 * max(1, size)))
             for box, chunk in zip(torch.split(boxes, most), torch.split(neurons, most), strict=True):
                 try:
                     found = self._chunk(exact, node, relu, relus, box, chunk, sizes, everything)

@@ -142,7 +142,7 @@ def verify(
     if network.head is not None:
         # The rows hold at the outputs where they hold at the results before the softmax: these are bounded and attacked.
         network.head.check(prop)
-    if any(clause.ball is not None for clause in prop.clauses) and (proof or not network.activations):
+    if (balls := any(clause.ball is not None for clause in prop.clauses)) and (proof or not network.activations):
         raise OptionError("balls go with neither proofs nor networks without activations: ask for no proof, or state a box")
     if proof and len(network.activations) > len(network.relus):
         raise OptionError("proofs are of piecewise-linear networks; this one has smooth activations: ask for none")
@@ -154,7 +154,7 @@ def verify(
     running = runtime_of(network) if runtime is None else runtime
     written = Proof() if proof else None
     if not proof and known is None and not network.unit and network.device.type == "cpu":  # it makes sparse matrices
-        network = merged(network)
+        network = slim if (slim := merged(network)).activations or not balls else network
     run = _Verification(network, prop, deadline, running, attack, known, written, executor, callback, settings)
     for number, clause in enumerate(prop.clauses if known is not None else ()):
         assert known is not None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,12 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
+from blocklp.errors import FormatError, ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.problems.verification import Ball, Network, Property, certified_radii, digits, robust_accuracy, verify
 from blocklp.problems.verification.attack import confirm, find_counterexample
 from blocklp.problems.verification.balls import Balls
 from blocklp.problems.verification.exact import planet_lp
+from blocklp.problems.verification.images import image_ball
 from blocklp.problems.verification.network import Builder
+from blocklp.problems.verification.proof import check_proof
 from blocklp.problems.verification.slopes import SlopeDual
 from blocklp.problems.verification.tightener import Tightener
 from blocklp.search.parameter_ascent import ascend
@@ -217,3 +221,43 @@ def test_linear_functions_over_a_ball_and_a_box_are_bounded_by_their_minimum() -
     assert bool(((x >= torch.from_numpy(lower) - 1e-12) & (x <= torch.from_numpy(upper) + 1e-12)).all())
     small = balls.to(torch.float32).least(*(torch.from_numpy(t).float() for t in (y, lower, upper)))[0]
     assert bool(small.isfinite().all()) and torch.allclose(small.double(), value, rtol=1e-4, atol=1e-4 * float(size.max()))
+
+
+def test_proofs_about_balls_are_refused() -> None:
+    b = Builder((2,), "sum")
+    b.linear(b.relu(0), torch.eye(2))
+    network, prop = b.build(), Property.of([-2, -2], [2, 2], [[-1.0, -1.0]], [-3.0])
+    assert check_proof(network, prop, [{"counterexample": [2.0, 2.0]}])["status"] == "sat"
+    (clause,) = prop.clauses
+    with_ball = Property((replace(clause, ball=Ball.of([0.0, 0.0], 0.5)),))
+    with pytest.raises(FormatError, match="a ball"):
+        check_proof(network, with_ball, [{"counterexample": [2.0, 2.0]}])
+
+
+def test_activations_of_the_inputs_themselves_are_bounded_over_balls() -> None:
+    b = Builder((3,), "inputs")
+    b.linear(b.relu(0), torch.tensor([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]), torch.tensor([-1.0, 0.0]))
+    network = b.build()
+    # The largest sum of positive parts in a ball around zero is the radius times the root of three.
+    for radius, status in ((0.99 / math.sqrt(3), "unsat"), (1.01 / math.sqrt(3), "sat")):
+        prop = Property.robustness([-1] * 3, [1] * 3, 1, 2, ball=Ball.of([0.0] * 3, radius))
+        assert verify(network, prop, timeout=30).status == status
+
+
+def test_balls_around_networks_whose_activations_cancel() -> None:
+    b = Builder((2,), "cancelling")
+    both = b.relu(b.linear(0, torch.tensor([[1.0, 1.0], [-1.0, -1.0]])))
+    b.linear(both, torch.tensor([[1.0, -1.0], [0.0, 0.0]]), torch.tensor([0.0, 0.5]))  # x + y against a half
+    network = b.build()
+    for radius, status in ((0.35, "unsat"), (0.36, "sat")):  # a half over the root of two
+        prop = Property.robustness([-1, -1], [1, 1], 1, 2, ball=Ball.of([0.0, 0.0], radius))
+        assert verify(network, prop, timeout=30).status == status
+
+
+def test_balls_of_images_hold_all_pixels_within_the_distance() -> None:
+    rng = np.random.default_rng(8)
+    pixels = rng.random((200, 3)).round(3)
+    for image, mean, std in zip(pixels, rng.random(200), rng.uniform(0.1, 0.5, 200), strict=True):
+        ball = image_ball(torch.from_numpy((image - mean) / std), 1e-3, [mean], [std])
+        edge = [(Fraction(p) + Fraction(1e-3) * (k == 0) - Fraction(mean)) / Fraction(std) for k, p in enumerate(image)]
+        assert sum(((x - Fraction(c)) / Fraction(a)) ** 2 for x, c, a in zip(edge, ball.centre, ball.axes, strict=True)) <= 1

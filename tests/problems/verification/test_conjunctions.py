@@ -145,3 +145,21 @@ def test_formulas_have_the_verdicts_of_all_assignments(seed: int) -> None:
     prop = Property.of(np.zeros(variables), np.ones(variables), np.eye(2), np.zeros(2))
     verdict = verify(formula(clauses, variables), prop, timeout=60, settings=SIGNS)
     assert verdict.status == ("sat" if satisfied(clauses, variables) else "unsat")
+
+
+@pytest.mark.parametrize(("seed", "below"), [(3, 0.3), (11, 0.8)])
+def test_clauses_of_several_rows_behind_a_first_layer_that_is_known(seed: int, below: float) -> None:
+    """A large constant makes margins so wide that nodes are level."""
+    draw, inputs, constant = torch.Generator().manual_seed(seed), 24, 1e4
+    b = Builder((inputs,), "known")
+    first = b.relu(b.linear(0, torch.randn(6, inputs, generator=draw) / 24, torch.full((6,), 5.0)))
+    weight = torch.randn(8, 6, generator=draw)
+    second = b.relu(b.linear(first, weight, -5 * weight.sum(1)))
+    b.linear(second, torch.randn(2, 8, generator=draw), torch.full((2,), constant))
+    network = b.build()
+    x = torch.rand(20000, inputs, generator=draw, dtype=torch.float64) * 2 - 1
+    least = float(network(x).max(1).values.min())
+    above = Property.of([-1] * inputs, [1] * inputs, np.eye(2), [least + 0.1] * 2)
+    assert verify(network, above, timeout=20).status == "sat"
+    prop = Property.of([-1] * inputs, [1] * inputs, np.eye(2), [least - below] * 2)
+    assert verify(network, prop, timeout=20).status == "unsat"
