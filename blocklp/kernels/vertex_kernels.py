@@ -143,7 +143,7 @@ def _affine_step(
 
 
 @kernel(grain=64)
-def tangents(first: int, last: int, vertices: Any, weights: Any, basis: Any) -> None:
+def tangents(first: int, last: int, vertices: Any, weights: Any, settings: Any, basis: Any) -> None:
     """Orthonormal directions within the faces that active vertices span.
 
     Gram and Schmidt's method, twice for each direction, so that rounding leaves nothing of the others.
@@ -153,28 +153,39 @@ def tangents(first: int, last: int, vertices: Any, weights: Any, basis: Any) -> 
     first, last : int
         The blocks, from ``first`` to before ``last``.
     vertices, weights : ndarray
-        ``(blocks, places, dim)`` and ``(blocks, places)`` float64: affinely independent vertices.
+        ``(blocks, places, dim)`` and ``(blocks, places)`` float64.
+    settings : tuple of float
+        The weight up to which a vertex does not count, and the part of a direction up to which what the
+        others leave of it is rounding.
     basis : ndarray
         ``(blocks, most directions of a block, dim)`` float64, zero at first: its first rows are written over.
     """
-    dim = vertices.shape[2]
+    dim, (least, flat) = vertices.shape[2], settings
     for b in range(first, last):
         base, count = np.argmax(weights[b]), 0
         for k in range(vertices.shape[1]):
-            if not weights[b, k] > 0 or k == base:
+            if not weights[b, k] > least or k == base or count == basis.shape[1]:
                 continue
             own, size = basis[b, count], 0.0
             for d in range(dim):
                 own[d] = vertices[b, k, d] - vertices[b, base, d]
                 size = max(size, abs(own[d]))
+            if size == 0:
+                continue
             _divide(own, size)
-            for _turn in range(2):  # the second time takes away what rounding left
+            _divide(own, np.sqrt(_product(own, own)))
+            for turn in range(2):  # the second time takes away what rounding left
                 for i in range(count):
                     total = _product(basis[b, i], own)
                     for d in range(dim):
                         own[d] -= total * basis[b, i, d]
-                _divide(own, np.sqrt(_product(own, own)))
-            count += 1
+                size = np.sqrt(_product(own, own))
+                if turn == 0 and size <= flat:
+                    own[:] = 0.0
+                    break
+                _divide(own, size)
+            else:
+                count += 1
 
 
 @compile(nogil=True, error_model="numpy")

@@ -30,6 +30,10 @@ RIDGE = 1e-15
 NO_WEIGHT = 1e-13
 """Weights up to which a vertex leaves."""
 
+NEGLIGIBLE, FLAT = 1e-10, 1e-10
+"""Weights of vertices that rounding may have left, which do not count for a face; and how much of a direction
+is left by the others, relative to it, that counts as nothing."""
+
 FIRST = 4
 """Places for vertices at the start."""
 
@@ -136,8 +140,9 @@ def nearest(kind: BlockType, target: Tensor, start: ActiveVertices | None = None
             keep = open_.nonzero()[:, 0]
             rows, aim, done, vertex = rows[keep], aim[keep], done[keep], vertex[keep]
             own = found.select(rows)
-        done |= ((own.vertices == vertex[:, :, None]).all(-1) & (own.weights > 0)).any(-1)  # held already
         counts, places = (own.weights > 0).sum(-1), own.weights.shape[2]
+        held = ((own.vertices == vertex[:, :, None]).all(-1) & (own.weights > 0)).any(-1)
+        done |= held | (counts > target.shape[2] + 1)  # which rounding alone makes of independent vertices
         if int(counts.max()) == places:
             own = own.widened(min(places + places // 2, target.shape[2] + SPARE))
         elif places > 2 * (int(counts.max()) + SPARE):
@@ -257,20 +262,15 @@ def tangents(found: ActiveVertices) -> Tensor:
     """
     if found.vertices.is_cpu and (kernels := in_time(KERNELS, found.vertices.dtype)) is not None:
         vertices, weights = (own.flatten(0, 1).contiguous() for own in (found.vertices, found.weights))
-        most = int((weights > 0).sum(-1).max()) - 1 if len(weights) else 0
-        basis = vertices.new_zeros(len(vertices), most, vertices.shape[2])
-        kernels.tangents(len(vertices), vertices, weights, basis)
+        most = int((weights > NEGLIGIBLE).sum(-1).max()) - 1 if len(weights) else 0
+        basis = vertices.new_zeros(len(vertices), min(most, vertices.shape[2]), vertices.shape[2])
+        kernels.tangents(len(vertices), vertices, weights, (NEGLIGIBLE, FLAT), basis)
         return basis.view(*found.vertices.shape[:2], *basis.shape[1:])
-    active = found.weights > 0
+    active = found.weights > NEGLIGIBLE
     first = found.weights.argmax(-1, keepdim=True)
     at = first[..., None].expand(-1, -1, -1, found.vertices.shape[3])
     mask = active.scatter(2, first, False)
     apart = torch.where(mask[..., None], found.vertices - found.vertices.gather(2, at), 0.0)
-    size = apart.abs().amax((-1, -2), keepdim=True)
-    basis = apart / torch.where(size > 0, size, 1.0)
-    for _ in range(2):  # the second time takes away what rounding left
-        gram = basis @ basis.transpose(-1, -2)
-        gram.diagonal(dim1=-2, dim2=-1).add_((~mask).to(gram))
-        factor, _ = torch.linalg.cholesky_ex(gram)
-        basis = torch.linalg.solve_triangular(factor, basis, upper=False)
-    return basis
+    size = apart.norm(dim=-1, keepdim=True)
+    _, values, basis = torch.linalg.svd(apart / torch.where(size > 0, size, 1.0), full_matrices=False)
+    return basis * (values > FLAT)[..., None]

@@ -144,6 +144,32 @@ def test_compiled_loops_and_tensor_operations_agree(monkeypatch: pytest.MonkeyPa
         assert float(found[1].diagonal(dim1=-2, dim2=-1).sum(-1).max()) > 1.5  # faces of two dimensions and more
 
 
+class Hull(bl.BlockType):
+    """The convex hull of points, by its oracle alone."""
+
+    def __init__(self, corners: np.ndarray) -> None:
+        self.corners, self.dim = torch.from_numpy(corners), corners.shape[1]
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        value, row = (cost @ self.corners.T.to(cost)).min(-1)
+        return self.corners.to(cost)[row], value
+
+
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+def test_points_inside_hulls_of_any_proportions_move_with_their_targets(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    """Rounding there makes vertices that depend on each other, of weights near zero."""
+    monkeypatch.setenv("BLOCKLP_BACKEND", backend)
+    for seed in range(200):
+        draw = np.random.default_rng(seed)
+        dim = int(draw.integers(2, 7))
+        corners = draw.normal(size=(int(draw.integers(dim + 2, 15)), dim)) * 10.0 ** draw.uniform(-1, 1, dim)
+        target = torch.from_numpy(draw.dirichlet(np.ones(len(corners)), size=1) @ corners)[:, None]
+        found = nearest(Hull(corners), target)
+        torch.testing.assert_close(found.points(), target, atol=1e-12, rtol=1e-12)
+        basis = tangents(found)
+        torch.testing.assert_close((basis.mT @ basis)[0, 0], torch.eye(dim, dtype=torch.float64), atol=1e-9, rtol=0)
+
+
 @pytest.mark.parametrize(
     "kind",
     [
