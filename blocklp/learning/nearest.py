@@ -273,4 +273,5 @@ def tangents(found: ActiveVertices) -> Tensor:
     apart = torch.where(mask[..., None], found.vertices - found.vertices.gather(2, at), 0.0)
     size = apart.norm(dim=-1, keepdim=True)
     _, values, basis = torch.linalg.svd(apart / torch.where(size > 0, size, 1.0), full_matrices=False)
-    return basis * (values > FLAT)[..., None]
+    kept: Tensor = basis * (values > FLAT)[..., None]
+    return kept
