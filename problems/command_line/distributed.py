@@ -63,8 +63,9 @@ def run_distributed(
         compiled = {name: options[name] for name in ("device", "dtype") if name in options}
         model = part(rank, world)
         if isinstance(model, bl.Status):
-            status, numbers = model, dict.fromkeys(("bound", "primal", "gap")) | {"seconds": options["time_limit"].elapsed()}
-            entry = numbers | {"status": json_status(status), "passes": 0, "world": world, "hash": None}
+            status = model
+            entry: dict[str, Any] = {"bound": None, "primal": None, "gap": None, "seconds": options["time_limit"].elapsed()}
+            entry |= {"status": json_status(status), "passes": 0, "world": world, "hash": None}
         else:
             solver = model.compile(**compiled)
             given = {name: value for name, value in options.items() if name not in compiled}
