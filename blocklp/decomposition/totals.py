@@ -43,7 +43,7 @@ class Totals:
         return in_order(terms)
 
     def of_program_in_order(
-        self, variables: Sequence[Tensor], rows: Sequence[Tensor], beside: int
+        self, variables: Sequence[Tensor], rows: Sequence[Tensor], kinds: tuple[int, int]
     ) -> list[Tensor]:
         """Several sums of numbers of the variables, and of the rows, as loops add (:func:`in_order`).
 
@@ -51,9 +51,9 @@ class Totals:
         ----------
         variables, rows : sequence of Tensor
             ``(batch, variables)`` and ``(batch, rows)`` each.
-        beside : int
-            How many of the rows are beside the blocks: these come last, and all parts of an instance have
-            them.
+        kinds : tuple of int
+            How many rows the blocks of an instance have in all of its parts (:meth:`rows`), and how many are
+            beside the blocks: these come last, and all parts have them.
 
         Returns
         -------
@@ -80,6 +80,13 @@ class Totals:
 
     def variables(self, own: int) -> int:
         """Number of variables of an instance, of which this process holds ``own``."""
+        return own
+
+    def rows(self, own: int) -> int:
+        """Number of rows of the blocks of an instance, of which this process holds ``own``.
+
+        All parts of an instance must be asked at once.
+        """
         return own
 
 

@@ -108,7 +108,7 @@ def evaluated(problem: Decomposition, duals: Tensor) -> tuple[Tensor, Tensor]:
     noise = NOISE * problem.magnitude(duals, total)
     value = torch.stack(values).sum(0) + problem.totals.over_variables(paid)
     bound = with_offset(value - noise, problem.offset)
-    if not known:
+    if not bool(problem.totals.everywhere(torch.tensor(known))):
         return bound, torch.full_like(problem.offset, -torch.inf)
     error = rounding(1, duals.dtype) * (problem.terms + 2) * (problem.cost.abs() + total)
     largest = problem.reach

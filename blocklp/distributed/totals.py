@@ -9,7 +9,7 @@ charge.  Sums of integers do not depend on any order, and neither does what is m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -120,8 +120,6 @@ class SharedTotals(Totals):
         ``(variables,)`` int64: the numbers that variables of this process have in the instance.
     backend : Backend
         What runs the operations.
-    rows : dict
-        Once it is known, how many rows the blocks of an instance have, by how many they have here.
     """
 
     processes: Processes
@@ -131,7 +129,6 @@ class SharedTotals(Totals):
     all_copies: int
     numbered: Tensor
     backend: Backend
-    rows: dict[int, int] = field(default_factory=dict, repr=False)
 
     whole = False
 
@@ -148,14 +145,13 @@ class SharedTotals(Totals):
     over_variables_in_order = over_variables
 
     def of_program_in_order(
-        self, variables: Sequence[Tensor], rows: Sequence[Tensor], beside: int
+        self, variables: Sequence[Tensor], rows: Sequence[Tensor], kinds: tuple[int, int]
     ) -> list[Tensor]:
         """See :meth:`Totals.of_program_in_order`; by two messages for all of them."""
+        of_blocks, beside = kinds
         own = rows[0].shape[1] - beside if rows else 0
-        if own not in self.rows:
-            self.rows[own] = int(self.processes.sum(torch.tensor([own])))
-        count = max(self.all_copies, self.all_variables, self.rows[own])
-        if not self.rows[own]:
+        count = max(self.all_copies, self.all_variables, of_blocks)
+        if not of_blocks:
             return [*self._sums([self._counted(t) for t in variables], count), *map(in_order, rows)]
         sums = self._sums([*(self._counted(t) for t in variables), *(t[:, :own] for t in rows)], count)
         first = len(variables)
@@ -181,6 +177,10 @@ class SharedTotals(Totals):
     def variables(self, own: int) -> int:
         """See :meth:`Totals.variables`."""
         return self.all_variables
+
+    def rows(self, own: int) -> int:
+        """See :meth:`Totals.rows`; by one message."""
+        return int(self.processes.sum(torch.tensor([own])))
 
     def _counted(self, terms: Tensor) -> Tensor:
         """Numbers of variables ``(batch, variables)``, zero where another process counts them."""

@@ -56,6 +56,7 @@ class Program:
     reach: Tensor  # (batch, variables): magnitudes that bounds allow and rows ask for
     coupling: CouplingRows | None  # rows beside the blocks, which come after theirs, in units of their own
     nonzeros: int  # entries of all rows of an instance, those that blocks share counted for each
+    rows_of_blocks: int  # of an instance, in all processes that hold parts of it
     kept: tuple[Tensor, ...]  # one a group: numbers of the rows among those that the type states
     layout: RowLayout | None  # on a CPU, without structured scopes
     backend: Backend = AUTO
@@ -152,6 +153,7 @@ class Program:
             reach,
             coupling,
             nonzeros + beside[0].shape[1],
+            problem.totals.rows(row_sums.shape[1] - (0 if coupling is None else coupling.count)),
             tuple(own.kept for own in groups),
             layout,
             backend,
@@ -166,6 +168,11 @@ class Program:
     def beside(self) -> int:
         """Number of rows beside the blocks, which come last."""
         return 0 if self.coupling is None else self.coupling.count
+
+    @property
+    def kinds(self) -> tuple[int, int]:
+        """Numbers of rows of the blocks in all processes, and of rows beside them, as totals ask for them."""
+        return self.rows_of_blocks, self.beside
 
     @property
     def work(self) -> int:
@@ -302,7 +309,7 @@ class Program:
         """The rows' part of the dual value at duals y: ``(batch, rows) -> (batch,)``."""
         side = torch.where(y > 0, self.lower, self.upper)
         terms = (y * torch.where(torch.isfinite(side), side, 0.0)).double()
-        return problem.totals.of_program_in_order([], [terms], self.beside)[0]
+        return problem.totals.of_program_in_order([], [terms], self.kinds)[0]
 
     def reduced(self, problem: Decomposition, duals: Tensor) -> Tensor:
         """Reduced costs that multipliers ``(batch, copies)`` leave, divided among copies, in that shape."""

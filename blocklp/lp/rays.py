@@ -77,6 +77,15 @@ def _of_a_column(program: LinearProgram) -> Array:
     return ray
 
 
+def infeasible_by_one_row(program: LinearProgram) -> bool:
+    """Whether bounds, those that rows imply, or a single row prove that an LP has no feasible point.
+
+    Rounding is charged.  False says nothing.
+    """
+    low, high = implied_bounds(program)
+    return bool((low > high).any()) or proves_infeasible(program, _of_a_row(program))
+
+
 def proves_infeasible(program: LinearProgram, ray: Array) -> bool:
     """Whether multipliers ``(rows,)`` are a Farkas proof that no point in the bounds satisfies the rows."""
     if len(ray) != len(program.row_lower):

@@ -243,7 +243,7 @@ class Pdhg(Method):
         """Squared lengths of moves of x and y in the metrics of the steps, and sums of rows: ``(batch,)``."""
         terms, rows = (dx * dx / plan.steps.column).double(), (dy * dy * plan.steps.length, *others)
         doubled = [own.double() for own in rows]
-        return plan.problem.totals.of_program_in_order([terms], doubled, state.program.beside)
+        return plan.problem.totals.of_program_in_order([terms], doubled, state.program.kinds)
 
     def _restarted(self, plan: Plan, state: PdhgState, grown: Tensor) -> PdhgState:
         """A new epoch at the last step, with another weight, where one is due."""

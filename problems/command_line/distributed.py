@@ -23,7 +23,7 @@ NEEDED = "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"
 
 def run_distributed(
     command: str,
-    part: Callable[[int, int], bl.Model],
+    part: Callable[[int, int], bl.Model | bl.Status],
     options: dict[str, Any],
     as_json: bool,
     quiet: bool = False,
@@ -39,13 +39,14 @@ def run_distributed(
         Name of the command.
     part : callable
         States the LP, or the part of a process of it (:meth:`blocklp.Model.shard`), of the number of this process and that
-        of processes.
+        of processes; or returns the status of one that is known to have no optimum.
     options : dict
-        Those of :meth:`blocklp.Model.compile` and :meth:`blocklp.solver.Solver.solve`.
+        Those of :meth:`blocklp.Model.compile` and :meth:`blocklp.solver.Solver.solve`, with ``time_limit``, a deadline.
     as_json, quiet : bool
         Whether an object is printed, and no progress.
     told : mapping, optional
-        What is printed too, known once the part has been stated.
+        What is printed too, known once the part has been stated. A true ``boxed`` says that the LP has bounds which its file
+        lacks: its status is that of an LP within reach, and so named.
 
     Raises
     ------
@@ -60,22 +61,31 @@ def run_distributed(
     first = rank == 0
     try:
         compiled = {name: options[name] for name in ("device", "dtype") if name in options}
-        solver = part(rank, world).compile(**compiled)
-        given = {name: value for name, value in options.items() if name not in compiled}
-        with interruptible(), nullcontext() if quiet or not first else Progress() as callback:
-            found = solver.solve(mesh=True, callback=callback, **given)
-        hashed = bl.distributed.solution_hash(found, mesh=True)
+        model = part(rank, world)
+        if isinstance(model, bl.Status):
+            status = model
+            entry: dict[str, Any] = {"bound": None, "primal": None, "gap": None, "seconds": options["time_limit"].elapsed()}
+            entry |= {"status": json_status(status), "passes": 0, "world": world, "hash": None}
+        else:
+            solver = model.compile(**compiled)
+            given = {name: value for name, value in options.items() if name not in compiled}
+            with interruptible(), nullcontext() if quiet or not first else Progress() as callback:
+                found = solver.solve(mesh=True, callback=callback, **given)
+            entry, status = summary(found), found.status[0]
+            entry |= {"world": world, "hash": bl.distributed.solution_hash(found, mesh=True)}
     finally:
         dist.destroy_process_group()
     if not first:
         return
-    entry = summary(found) | {"world": world, "hash": hashed} | dict(told or {})
+    entry |= told or {}
+    if entry.get("boxed"):
+        entry["status"] += "_within_reach"
     if as_json:
         typer.echo(json.dumps(entry, allow_nan=False))
     else:
         for name, value in entry.items():
             typer.echo(f"{name}: {value}")
-    if found.status != (bl.Status.OPTIMAL,):
+    if status is not bl.Status.OPTIMAL:
         raise typer.Exit(EXIT_STOPPED)
 
 

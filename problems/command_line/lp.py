@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from blocklp.errors import OptionError
+from blocklp.errors import ModelError, OptionError
 from blocklp.problems.command_line.options import Against, Certified, Distributed, MaxBytes, OneJson, Reading, Seconds, grouped
 from blocklp.problems.command_line.process import EXIT_STOPPED, interruptible, until
 from blocklp.problems.files import MAX_BYTES
@@ -51,8 +51,8 @@ def _lp_command(
     reference: Against = None,
     distributed: Distributed = False,
     reach: Annotated[
-        float, typer.Option(min=0, help="With --distributed: the most of variables that neither bounds nor rows bound.")
-    ] = 1e6,
+        float | None, typer.Option(min=0, help="With --distributed: the most of variables that neither bounds nor rows bound.")
+    ] = None,
     as_json: OneJson = False,
 ) -> None:
     """Solve a linear program of a file (of one with integers, its relaxation) to a certified gap."""
@@ -67,16 +67,30 @@ def _lp_command(
     deadline = until(time_limit, ctx.obj)
     if distributed and (solution or reference is not None):
         raise OptionError("--solution and --reference are for one process; leave them out, or leave --distributed out")
+    if reach is not None and not distributed:
+        raise OptionError("--reach is for --distributed; leave it out: one process needs no bounds")
     if distributed:
+        from blocklp.lp.rays import infeasible_by_one_row
         from blocklp.problems.command_line.distributed import run_distributed
         from blocklp.problems.lp import model_of_rows, read_linear_program, unbounded_variables
+        from blocklp.status import Status
+        from blocklp.tables import listed
 
         told: dict[str, object] = {}
 
-        def part(*_: int) -> Model:
+        def part(*_: int) -> Model | Status:
             given = read_linear_program(file, max_bytes=reading.max_bytes, time_limit=deadline)
+            told.update(integers_relaxed=given.integers, boxed=False, declared=[], reach=None)
+            if infeasible_by_one_row(given.program):
+                return Status.INFEASIBLE
             names = [given.columns[j] for j in unbounded_variables(given.program)]
-            told.update(integers_relaxed=given.integers, declared=names, reach=reach if names else None)
+            if names and reach is None:
+                raise ModelError(
+                    f"processes need bounds of all variables, and neither bounds nor rows bound {listed(map(repr, names))}; state "
+                    "bounds in the file, or say by --reach how far from zero they may be: status and bound hold within it"
+                )
+            if names:
+                told.update(boxed=True, declared=names, reach=reach)
             return model_of_rows(given.program, reach=reach)
 
         return run_distributed("lp", part, BY_ROWS | {"tol": tol, "time_limit": deadline}, as_json, told=told)

@@ -47,6 +47,19 @@ def test_sums_are_exact_to_far_below_the_largest_and_of_any_order(numbers, seed)
     assert float(totals(len(numbers)).over_blocks(terms[:, order])) == found
 
 
+def test_every_process_sends_the_same_messages_whatever_rows_it_holds():
+    """Parts with 5 rows of blocks, 3 and none, of 8 in all, and one row beside them."""
+    found = []
+    for held in (5, 3, 0):
+        own, sent = totals(8), []
+        own.processes.sum = lambda values, sent=sent: (sent.append(values.shape), values)[1]
+        own.processes.greatest = own.processes.sum
+        terms = [torch.ones(1, held + 1, dtype=torch.float64)]
+        assert float(own.of_program_in_order([], terms, (8, 1))[0]) == held + 1
+        found.append(sent)
+    assert found[0] == found[1] == found[2] == [(1, 1), (2, 1, 1)]
+
+
 def test_equal_large_terms_do_not_overflow():
     for count in (1, 2, 3, 2**10, 2**20 + 1):
         largest = math.nextafter(2.0**30, 0)

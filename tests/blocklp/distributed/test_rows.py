@@ -9,7 +9,7 @@ import blocklp as bl
 from blocklp.distributed import Mesh
 from blocklp.errors import ModelError, OptionError
 from blocklp.general_solvers.solvers import reference
-from blocklp.oracles import Knapsack
+from blocklp.oracles import Cut, Knapsack, Polytope
 from blocklp.problems.lp import model_of_rows
 from blocklp.problems.matching import Matching, matching_model
 from blocklp.problems.verification import network_bounds
@@ -17,6 +17,37 @@ from blocklp.problems.verification.exact import planet_lp
 from blocklp.problems.verification.network import Builder
 
 from .processes import together, told
+
+
+def few(kind, rows):
+    """One block, of which other processes have none, and variables in no block."""
+    model = bl.Model()
+    x = model.variable("x", 8, lower=0, upper=1)
+    if kind == "polytope":
+        block = Polytope([[1.0, 2.0, -1.0]], [-np.inf], [1.0], np.zeros(3), np.ones(3))
+    else:
+        block = Cut([0, 1], [1, 2])  # three nodes and two edges
+    model.add(block, x[np.arange(block.dim)[None]])
+    if rows:
+        model.add_rows(np.ones((1, 8)), x, None, 3.0)
+    model.minimize(torch.linspace(-1, 1, 8, dtype=torch.float64) @ x)
+    return model
+
+
+def few_solved():
+    """Bounds of one block over processes, with rows beside it and without."""
+    kinds = [(kind, rows) for kind in ("polytope", "cut") for rows in (False, True)]
+    solvers = [few(*kind).compile(backend="torch") for kind in kinds]
+    return [told(solver.solve(mesh=True, method="pdhg", passes=200)) for solver in solvers]
+
+
+def test_types_are_not_asked_where_a_process_has_none_of_their_blocks():
+    answers = together(few_solved, 2)
+    for k, (kind, rows) in enumerate((kind, rows) for kind in ("polytope", "cut") for rows in (False, True)):
+        found = alike([answer if isinstance(answer, BaseException) else answer[k] for answer in answers])
+        best = float(reference(few(kind, rows)).objective[0])
+        assert found["bound"] == pytest.approx(best, rel=1e-3)
+        assert found["safe"] <= best
 
 
 def general(far=5.0):

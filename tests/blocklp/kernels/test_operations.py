@@ -265,7 +265,7 @@ def test_every_implementation_has_a_definition_and_a_case() -> None:
 
 
 def test_the_documentation_lists_all_operations() -> None:
-    for module in ("blocklp.problems.densecrf.mean_field", "blocklp.distributed.shared_coupling"):
+    for module in ("blocklp.problems.densecrf.mean_field", "blocklp.distributed.sharding"):
         importlib.import_module(module)  # have operations, too
     page = (REPOSITORY / "docs" / "extending.md").read_text()
     listed = dict(re.findall(r"^\| `(\w+)` \| `([\w/.]+)` \|", page, re.MULTILINE))

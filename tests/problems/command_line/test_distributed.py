@@ -11,6 +11,8 @@ import pytest
 import blocklp as bl
 from blocklp.problems.qpbo import read_qubo, roof_duality_model
 
+from . import running
+
 SPARSE = "6 9\n1 1 -3\n2 2 1\n4 4 2\n5 5 -1\n1 2 4\n2 3 -5\n3 4 2\n1 4 -2\n5 6 3\n"
 
 
@@ -57,29 +59,64 @@ End
 """
 
 
-def both(command):
+def both(command, status="optimal"):
     """What a command prints over two processes, and that it prints the same hash in one."""
     done = run(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command])
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     assert json.loads(run(command, **alone).stdout)["hash"] == found["hash"]
-    assert (found["status"], found["world"]) == ("optimal", 2)
+    assert (found["status"], found["world"]) == (status, 2)
     return found
 
 
 def test_linear_programs_and_matchings_have_rows(tmp_path):
     (tmp_path / "four.lp").write_text(LP)
-    found = both(["-m", "blocklp", "lp", str(tmp_path / "four.lp"), "--distributed", "--json", "--tol", "1e-6"])
+    command = ["-m", "blocklp", "lp", str(tmp_path / "four.lp"), "--distributed", "--json", "--tol", "1e-6"]
+    found = both([*command, "--reach", "1e6"], "optimal_within_reach")
     # x = 3 and y + z = 1 at most, of which y is worth more until x + 3 y reaches 6.5.
     assert found["bound"] == pytest.approx(10.5, rel=1e-6)
     assert found["bound"] >= 10.5 - 1e-9
-    assert (found["declared"], found["reach"]) == (["w"], 1e6)
+    assert (found["boxed"], found["declared"], found["reach"]) == (True, ["w"], 1e6)
     ends = {"source": [0, 0, 1], "destination": [0, 1, 0], "value": [3.0, 1.0, 2.0]}
     np.savez(tmp_path / "two.npz", **ends, weight=np.ones(3), capacity=np.ones(2))
     found = both(["-m", "blocklp", "matching", str(tmp_path / "two.npz"), "--distributed", "--json"])
     assert found["bound"] == pytest.approx(3.0, rel=2e-4)
     assert found["bound"] >= 3.0 - 1e-9
+
+
+@pytest.fixture
+def _alone(monkeypatch):
+    """This process as the only one of torchrun."""
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("_alone")
+def test_what_is_true_within_a_reach_alone_is_not_said_of_the_file(tmp_path):
+    path = tmp_path / "far.lp"
+    path.write_text("Minimize\n obj: x + 2 y\nSubject To\n a: x + y >= 5000000\nEnd\n")
+    command = "lp", path, "--distributed", "--json"
+    error = running.refused(*command)
+    assert "'x', 'y'" in error and "--reach" in error and "bounds in the file" in error
+    found = json.loads(running.run(*command, "--reach", 1e6, code=1).stdout)
+    assert (found["status"], found["boxed"]) == ("infeasible_within_reach", True)
+    found = json.loads(running.run(*command, "--reach", 1e7).stdout)
+    assert (found["status"], found["boxed"]) == ("optimal_within_reach", True)
+    assert 5e6 * (1 - 1e-4) <= found["bound"] <= 5e6
+    path.write_text("Minimize\n obj: - x\nSubject To\n a: x + y >= 1\nEnd\n")  # unbounded
+    assert "'x', 'y'" in running.refused(*command)
+    assert "--distributed" in running.refused("lp", path, "--reach", 1e6)
+
+
+@pytest.mark.usefixtures("_alone")
+@pytest.mark.parametrize("rows", ["x >= 3\n b: x + y <= 5", "0 x >= 1\n b: x + y <= 5", "x - y <= 9\nBounds\n 3 <= x <= 1"])
+def test_an_infeasible_row_or_bound_is_a_status(tmp_path, rows):
+    path = tmp_path / "none.lp"
+    bounds = "" if "Bounds" in rows else "\nBounds\n x <= 2"
+    path.write_text(f"Minimize\n obj: x\nSubject To\n a: {rows}{bounds}\nEnd\n")
+    found = json.loads(running.run("lp", path, "--distributed", "--json", code=1).stdout)
+    assert (found["status"], found["bound"], found["hash"], found["boxed"]) == ("infeasible", None, None, False)
 
 
 def test_without_torchrun_the_command_says_how(path):
