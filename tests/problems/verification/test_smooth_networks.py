@@ -299,7 +299,7 @@ def test_what_is_not_covered_is_refused() -> None:
     prop = Property.of(lower.numpy(), upper.numpy(), [[1.0, 0.0]], [-100.0])
     with pytest.raises(OptionError, match="proofs are of piecewise-linear networks"):
         verify(network, prop, proof=True)
-    with pytest.raises(FormatError, match="has smooth activations.*proofs are of ReLUs and boxes"):
+    with pytest.raises(FormatError, match=r"has smooth activations.*proofs are of ReLUs and boxes"):
         check_proof(network, prop, [])
     with pytest.raises(OptionError, match="'exact' bounds piecewise-linear networks alone"):
         network_bounds(network, lower, upper, method="exact")
