@@ -294,11 +294,14 @@ class Relaxation:
                 y = op.adjoint(y)
             _send(pending, op.inputs[0], y)
         y = pending[0]
-        inputs = torch.minimum(y * self.lower, y * self.upper).flatten(1).sum(1)
-        if self.balls is not None:  # either is a bound
-            over_ball, ball_size, _ = self.balls.least(y, self.lower, self.upper)
-            inputs, size = torch.maximum(inputs, over_ball), size + ball_size
-        value = value + inputs if valued else value.fill_(torch.nan)
+        if valued:
+            inputs = torch.minimum(y * self.lower, y * self.upper).flatten(1).sum(1)
+            if self.balls is not None:  # either is a bound
+                over_ball, ball_size, _ = self.balls.least(y, self.lower, self.upper)
+                inputs, size = torch.maximum(inputs, over_ball), size + ball_size
+            value = value + inputs
+        else:
+            value.fill_(torch.nan)
         value = value - noise
         if charge:
             size = size + noise + 2 * (y.abs().flatten(1) @ self.magnitudes[0].flatten())
