@@ -148,25 +148,19 @@ class Group:
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Call the type's oracle; padding gives zero, and a part without blocks does not ask it."""
-        if not self.blocks:
-            return torch.zeros_like(cost), cost.new_zeros(cost.shape[:2])
-        point, value = self.type.min_oracle(cost)
+        point, value = self.type.min_oracle(cost) if self.blocks else (cost.clone(), cost.sum(-1))
         if self.valid is not None:
             point, value = point * self.valid[..., None], value * self.valid
         return point, value
 
     def block_values(self, cost: Tensor) -> Tensor:
         """Return the optimal value of every block: ``(batch, blocks)``."""
-        if not self.blocks:
-            return cost.new_zeros(cost.shape[:2])
-        value = self.type.min_value(cost)
+        value = self.type.min_value(cost) if self.blocks else cost.new_zeros(cost.shape[:2])
         return value if self.valid is None else value * self.valid
 
     def value_error(self, cost: Tensor) -> Tensor | None:
         """Bound on the rounding error of :meth:`block_values`; None where the type states none."""
-        if not self.blocks:
-            return cost.new_zeros(cost.shape[:2])
-        error = value_error_of(self.type, cost)
+        error = value_error_of(self.type, cost) if self.blocks else cost.new_zeros(cost.shape[:2])
         return error if error is None or self.valid is None else error * self.valid
 
     def select(self, rows: Rows) -> Group:

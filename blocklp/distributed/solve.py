@@ -66,7 +66,7 @@ class SharedSolve:
         return not self.processes.any(not met)
 
     def method(self, problem: Decomposition) -> str:
-        """What ``method="auto"`` means: PDHG where there are rows, or types without proximal points."""
+        """The method that "auto" stands for: PDHG where there are rows, or types without proximal points."""
         closed = all(supports(group.type, HasProx) for group in problem.groups)
         return "admm" if problem.rows is None and closed else "pdhg"
 

@@ -147,7 +147,13 @@ class SharedTotals(Totals):
     def of_program_in_order(
         self, variables: Sequence[Tensor], rows: Sequence[Tensor], kinds: tuple[int, int]
     ) -> list[Tensor]:
-        """See :meth:`Totals.of_program_in_order`; by two messages for all of them."""
+        """See :meth:`Totals.of_program_in_order`; by two messages for all of them.
+
+        Parameters
+        ----------
+        variables, rows, kinds
+            As there.
+        """
         of_blocks, beside = kinds
         own = rows[0].shape[1] - beside if rows else 0
         count = max(self.all_copies, self.all_variables, of_blocks)

@@ -236,10 +236,10 @@ class GraphSearch:
         deadline : Deadline
             When to stop.
         """
-        return _Call(self, -incumbent, deadline).expanded(nodes)
+        return _GraphExpansion(self, -incumbent, deadline).expanded(nodes)
 
 
-class _Call:
+class _GraphExpansion:
     """Expands some nodes, with the heaviest set that is known meanwhile: nothing is left of it for other nodes."""
 
     def __init__(self, search: GraphSearch, weight: float, deadline: Deadline) -> None:

@@ -42,7 +42,7 @@ class Entered(NamedTuple):
             inside.add(self.node)
 
 
-class Folded(NamedTuple):
+class Fold(NamedTuple):
     """``first`` stood for ``first`` and ``others`` together; without them ``node`` is in the set."""
 
     node: int
@@ -66,7 +66,7 @@ class Twin(NamedTuple):
             inside.add(self.node)
 
 
-Step = Entered | Folded | Twin
+Step = Entered | Fold | Twin
 
 
 class ReducedGraph:
@@ -180,7 +180,7 @@ class ReducedGraph:
     def _fold(self, v: int, first: int, others: tuple[int, ...], left: float) -> None:
         """Let ``first`` stand for all neighbours of v, at what they weigh more than v."""
         self.won += self.weights[v]
-        self.steps.append(Folded(v, first, others))
+        self.steps.append(Fold(v, first, others))
         self.drop(v)
         for other in others:
             for u in list(self.near[other]):

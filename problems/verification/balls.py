@@ -87,7 +87,17 @@ class Balls:
 
     @classmethod
     def stacked(cls, balls: Sequence[Ball], shape: tuple[int, ...], device: torch.device) -> Balls:
-        """One for each of some properties, in float64."""
+        """One for each of some properties, in float64.
+
+        Parameters
+        ----------
+        balls : sequence of Ball
+            Those of the properties.
+        shape : tuple of int
+            Of an input of the network.
+        device : torch.device
+            Where to put them.
+        """
         ends = (np.stack([getattr(ball, name) for ball in balls]) for name in ("centre", "axes"))
         return cls(*(torch.as_tensor(np.array(end), device=device).view(-1, *shape) for end in ends))
 

@@ -15,6 +15,7 @@ from blocklp.problems.verification import convolutions, piecewise, smooth, spars
 from blocklp.problems.verification.convolutions import Resizing, Window, image
 from blocklp.problems.verification.lowering import Array, Lowering, Value
 from blocklp.problems.verification.onnx_nodes import OnnxNode, tensor_of
+from blocklp.problems.verification.onnx_refusals import way_out
 from blocklp.problems.verification.operations import SUMMED
 
 Result = Value | Array | list[Value | Array]
@@ -439,19 +440,3 @@ OPERATORS: dict[str, Callable[[Lowering, OnnxNode], Result]] = {
 
 AFTER_SOFTMAX = ("Cast", "CastLike", "Dropout", "Flatten", "Identity", "Reshape", "Shape", "Size", "Squeeze", "Unsqueeze")
 """Operators that leave the elements of the outputs where they are."""
-
-STEPS = ("ArgMax", "ArgMin", "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "Less", "LessOrEqual", "Not", "Round")
-JUMPS = (*STEPS, "Sign", "ThresholdedRelu", "TopK")
-
-
-def way_out(operator: str, domain: str) -> str:
-    """Return what to do about an operator that is not supported."""
-    if domain not in ("", "ai.onnx"):
-        return f"it is one of {domain}; export the network with operators of ONNX alone"
-    if operator in JUMPS:
-        return "its result jumps; cut it off and state the property of what it is applied to"
-    if "Quantize" in operator or operator.endswith("Integer") or operator.startswith("QLinear"):
-        return "export the network in float32, without quantised results"
-    if operator in ("If", "Loop", "Scan") or operator.startswith(("Sequence", "Optional")):
-        return "export the network without control flow and sequences"
-    return "networks are of affine, piecewise-linear and some smooth operators (see `blocklp supports`); use one of these instead"

@@ -27,7 +27,8 @@ from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.onnx_constants import UNFOLDED, Evaluator
 from blocklp.problems.verification.onnx_files import Runtime, load_model, source_of
 from blocklp.problems.verification.onnx_nodes import OnnxNode
-from blocklp.problems.verification.onnx_operators import AFTER_SOFTMAX, OPERATORS, way_out
+from blocklp.problems.verification.onnx_operators import AFTER_SOFTMAX, OPERATORS
+from blocklp.problems.verification.onnx_refusals import way_out
 from blocklp.problems.verification.operations import Shape
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import blocklp as bl
 from blocklp.errors import ModelError, OptionError
 from blocklp.problems.discrete.exact import ExactSettings
 from blocklp.problems.mis import WeightedGraph, read_graph, solve_mis_exactly
-from blocklp.problems.mis.reductions import Folded, ReducedGraph
+from blocklp.problems.mis.reductions import Fold, ReducedGraph
 
 pytest.importorskip("numba")
 
@@ -78,7 +78,7 @@ def test_stars_fold(whole):
         edges = [(i, j) for i in range(11) for j in range(i) if rng.random() < (0.5 if i >= 6 > j else 0.05)]
         weights = np.concatenate([rng.integers(2, 5, 6), rng.integers(5, 12, 5)]) + (0.0 if whole else rng.random(11))
         kernel = reduced_and_lifted(WeightedGraph.from_edges(weights, np.array(edges, dtype=np.int64).reshape(-1, 2)))
-        folded += any(isinstance(step, Folded) and len(step.others) > 1 for step in kernel.steps)
+        folded += any(isinstance(step, Fold) and len(step.others) > 1 for step in kernel.steps)
     assert folded > 50
 
 
