@@ -188,6 +188,28 @@ def tangents(first: int, last: int, vertices: Any, weights: Any, settings: Any, 
                 count += 1
 
 
+@kernel(grain=64)
+def leave_out(first: int, last: int, basis: Any, rest: Any) -> None:
+    """Take the parts along orthonormal directions out of vectors.
+
+    Parameters
+    ----------
+    first, last : int
+        The blocks, from ``first`` to before ``last``.
+    basis : ndarray
+        ``(blocks, directions, dim)`` float64: orthonormal, or zero.
+    rest : ndarray
+        ``(blocks, dim)`` float64: the vectors, written over.
+    """
+    sizes = np.empty(basis.shape[1])
+    for b in range(first, last):
+        for i in range(len(sizes)):
+            sizes[i] = _product(basis[b, i], rest[b])
+        for i in range(len(sizes)):
+            for d in range(basis.shape[2]):
+                rest[b, d] -= sizes[i] * basis[b, i, d]
+
+
 @compile(nogil=True, error_model="numpy")
 def _product(one: Any, other: Any) -> float:
     total = 0.0

@@ -20,7 +20,7 @@ from torch import Tensor
 from blocklp.blocks.capabilities import HasProx, constraints_of, supports
 from blocklp.blocks.contract import Constraints
 from blocklp.decomposition.problem import Decomposition, Group
-from blocklp.learning.nearest import ActiveVertices, nearest, tangents
+from blocklp.learning.nearest import ActiveVertices, leave_out, nearest, tangents
 
 CONVERGED = 1e-15
 """Residual at which conjugate gradients end, relative to the numbers that it was computed from."""
@@ -195,8 +195,7 @@ class Faces:
                 if (row := self.rows.get(group.name)) is not None:
                     into.addcmul_(row, (row * own).sum(-1, keepdim=True))
                 continue
-            basis = self.bases[group.name]
-            torch.sub(own, ((basis @ own[..., None]).mT @ basis)[:, :, 0], out=into)
+            into.copy_(leave_out(self.bases[group.name], own))
         if self.tight is not None:
             out[:, self.copies.in_blocks :] = copies[:, self.copies.in_blocks :] * self.tight
         return out

@@ -25,7 +25,7 @@ class Memory:
     def put(self, rows: Tensor, tensors: dict[str, Tensor]) -> None:
         """Keep tensors ``(k, ...)`` of rows ``(k,)`` int64; of a row that is given twice, either one."""
         size = max(len(self.known), int(rows.max()) + 1 if len(rows) else 0)
-        self.known = torch.nn.functional.pad(self.known, (0, size - len(self.known)))
+        self.known = _filled(self.known, (size,))
         self.known[rows] = True
         for name, own in tensors.items():
             before = self.tensors.get(name, own.new_zeros(0, *own.shape[1:]))

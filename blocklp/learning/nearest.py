@@ -275,3 +275,25 @@ def tangents(found: ActiveVertices) -> Tensor:
     _, values, basis = torch.linalg.svd(apart / torch.where(size > 0, size, 1.0), full_matrices=False)
     kept: Tensor = basis * (values > FLAT)[..., None]
     return kept
+
+
+def leave_out(basis: Tensor, vectors: Tensor) -> Tensor:
+    """Parts of vectors that are orthogonal to directions.
+
+    Parameters
+    ----------
+    basis : Tensor
+        ``(batch, blocks, directions, dim)`` float64: orthonormal, or zero, as of :func:`tangents`.
+    vectors : Tensor
+        ``(batch, blocks, dim)`` float64.
+
+    Returns
+    -------
+    Tensor
+        ``(batch, blocks, dim)``.
+    """
+    if vectors.is_cpu and (kernels := in_time(KERNELS, vectors.dtype)) is not None:
+        rest = vectors.clone(memory_format=torch.contiguous_format)
+        kernels.leave_out(rest.shape[0] * rest.shape[1], basis.flatten(0, 1), rest.flatten(0, 1))
+        return rest
+    return vectors - ((basis @ vectors[..., None]).mT @ basis)[:, :, 0]

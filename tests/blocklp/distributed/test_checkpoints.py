@@ -22,9 +22,13 @@ OPTIONS = {"tol": 0.0, "patience": 10**6, "check_every": 10}
 
 
 def killing(folder, seconds):
-    """Kill this process some seconds after the solve has saved something."""
-    before = last(folder)
-    while last(folder) == before:
+    """Kill this process some seconds after the solve has saved something.
+
+    Only the name of what was saved last is read: its files may be replaced by the next ones at any moment.
+    """
+    path = folder / "latest.json"
+    before = path.read_text() if path.exists() else ""
+    while not path.exists() or path.read_text() == before:
         time.sleep(0.005)
     time.sleep(seconds)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -10,7 +10,7 @@ from torch import Tensor
 import blocklp as bl
 from blocklp.blocks.box import Box
 from blocklp.learning.faces import Copies, faces_at
-from blocklp.learning.nearest import nearest, tangents
+from blocklp.learning.nearest import leave_out, nearest, tangents
 from blocklp.oracles import AtMostOne, Knapsack, Path, Simplex
 
 from .models import TASKS, Octagon, Task, by_cvxpy, costs, vertices
@@ -136,6 +136,8 @@ def test_compiled_loops_and_tensor_operations_agree(monkeypatch: pytest.MonkeyPa
                 own = nearest(kind, target, own)
                 basis = tangents(own)
                 points.append(own.points())
+                rest = leave_out(basis, target)
+                torch.testing.assert_close(rest, target - (basis.mT @ (basis @ target[..., None]))[..., 0], atol=1e-12, rtol=0)
                 projectors.append(basis.mT @ basis)
             found.append(torch.stack(points))
             found.append(torch.stack(projectors))
