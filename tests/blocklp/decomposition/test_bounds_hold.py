@@ -15,9 +15,9 @@ from blocklp.oracles import AtMostOne, Edge
 
 from ..random_models import random_model
 
-MODELS, SHARDS = 2400, 12
+MODELS, SHARDS = 2000, 10
 
-PASSES, SHARES = (1, 7, 40, 150), (0.3, 0.3, 0.3, 0.1)
+PASSES, SHARES = (1, 7, 30, 100), (0.3, 0.3, 0.3, 0.1)
 """Passes of a solve, and the shares of the models that are given so many."""
 
 
@@ -79,13 +79,13 @@ def test_no_bound_exceeds_the_optimum_and_optimal_means_equal(shard: int) -> Non
 
 def test_the_default_method_proves_optimality_or_infeasibility_of_nearly_all() -> None:
     open_cases = []
-    for seed in range(150):
+    for seed in range(100):
         model = random_model(np.random.default_rng(10_000 + seed))
         truth = reference(model)
         solution = model.solve(tol=1e-5, passes=3000)
         wanted = {"optimal": bl.Status.OPTIMAL, "infeasible": bl.Status.INFEASIBLE}
         open_cases += [(seed, s) for s, t in zip(solution.status, truth.status, strict=True) if s != wanted[t]]
-    assert len(open_cases) <= 3, open_cases
+    assert len(open_cases) <= 2, open_cases
 
 
 @pytest.mark.parametrize("method", ["auto", "prox", "polyak"])

@@ -159,7 +159,7 @@ def test_gradients_of_all_data_are_those_of_central_differences(name: str) -> No
     def value(*given: Tensor) -> Tensor:
         return bl.value(state(*given), **TIGHT)
 
-    slow = sum(t.numel() for t in data) > 40
+    slow = sum(t.numel() for t in data) > 30
     assert torch.autograd.gradcheck(value, leaves, eps=1e-5, atol=1e-6, rtol=1e-6, nondet_tol=1e-12, fast_mode=slow)
 
 

@@ -54,7 +54,7 @@ def errors(models: list[bl.Model], method: Any, marks: tuple[int, ...]) -> list[
 
 @pytest.mark.parametrize("family", ["assignment", "cliques", "triangles", "polytopes", "MRF", "BA", "ER, p = 0.4"])
 def test_without_settings_they_keep_up_with_polyak_and_do_not_freeze(family: str) -> None:
-    models, marks = small_models()[family], (100, 300, 1000, 2000)
+    models, marks = small_models()[family], (100, 300, 1000)
     baseline = errors(models, "polyak", marks[:2])
     for method in ALGORITHMS:
         found = errors(models, method(), marks)
@@ -69,7 +69,7 @@ def test_default_weights_stay_in_reach(method: Any, dtype: torch.dtype) -> None:
     """Long after the optimum rounding alone decides, and must not drive the weight away."""
     solver = bl.compile(graphs(), dtype=dtype)
     first = solver.solve(method=method(), passes=2, tol=0).state.eta
-    last = solver.solve(method=method(), passes=4000, tol=0, patience=10**6).state.eta
+    last = solver.solve(method=method(), passes=2000, tol=0, patience=10**6).state.eta
     assert bool((last < 1e3 * first).all()) and bool((last > 1e-3 * first).all())
 
 
