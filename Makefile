@@ -15,7 +15,7 @@ test: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 docs: $(VENV)/.test
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html

@@ -79,7 +79,7 @@ def test_methods(family: str, method: str, dtype: torch.dtype, device: torch.dev
         # Newton steps are made on the host in either case: by the same operations here.
         solver = bl.compile(model, device=place, dtype=dtype, backend="torch" if method == "newton" else "auto")
         try:
-            found.append(solver.solve(method=method, passes=30, tol=1e-9))
+            found.append(solver.solve(method=method, passes=12, tol=1e-9))
         except OptionError as error:  # the type lacks what the method needs, wherever it runs
             found.append(str(error))
     here, there = found

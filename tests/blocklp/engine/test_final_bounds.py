@@ -110,12 +110,12 @@ def test_residuals_are_shared_where_they_matter(best: float, gap: float, shares:
 
 @pytest.mark.usefixtures("looped")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_bounds_in_loops_stay_below_highs(seed: int, dtype: torch.dtype) -> None:
     models = ragged(10 * seed)
     truth = torch.cat([reference(m).objective for m in models])
     for method in ("admm", bl.methods.Admm(1e-6), bl.methods.Admm(1e6), "prox"):
-        for passes in (1, 11, 300):
+        for passes in (1, 11, 150):
             found = bl.compile(models, dtype=dtype).solve(method=method, passes=passes, tol=1e-7)
             slack = 1e-9 * truth.abs().clamp(min=1)
             assert bool((found.bound <= truth + slack).all()) and bool((found.safe_bound <= truth + slack).all())

@@ -165,7 +165,7 @@ def test_within_the_tolerance_the_bound_counts_what_was_pruned(tol):
 def test_an_unresolved_leaf_prevents_the_proof_if_it_matters(problem):
     values = {x: problem.value(x) for x in itertools.product((0, 1), repeat=problem.size)}
     best = min(values.values())
-    for lost in itertools.product((0, 1), repeat=problem.size - 1):
+    for lost in itertools.islice(itertools.product((0, 1), repeat=problem.size - 1), 0, None, 3):
         tree = Tree(problem)
 
         def expand(nodes, tree=tree, lost=lost):

@@ -81,7 +81,7 @@ def test_packings_are_solved_to_what_highs_finds(first: int) -> None:
         assert d.worth(found.x) == found.primal
 
 
-@pytest.mark.parametrize("first", range(0, 60, 15))
+@pytest.mark.parametrize("first", range(20, 65, 15))
 def test_other_matchings_are_solved_by_the_engine(first: int) -> None:
     for seed in range(first, first + 15):
         d = random(seed, general=True)
@@ -206,7 +206,7 @@ def test_the_command_prints_one_object(tmp_path: Path) -> None:
     assert told["gap"] <= 1e-5 and {"bound", "primal", "seconds", "passes", "edges"} <= told.keys()
     shares = np.load(tmp_path / "x.npz")
     assert d.worth(shares["x"]) == pytest.approx(told["primal"], rel=1e-12) and shares["price"].shape == (10,)
-    stopped = subprocess.run([*command[:-2], "0", "--time-limit", "20", "--json"], capture_output=True, text=True)
+    stopped = subprocess.run([*command[:-2], "0", "--time-limit", "8", "--json"], capture_output=True, text=True)
     assert stopped.returncode in (0, 1) and json.loads(stopped.stdout)["status"] in ("optimal", "stalled", "time_limit")
     wrong = subprocess.run([*command[:4], str(tmp_path / "none.npz")], capture_output=True, text=True)
     assert wrong.returncode == 2 and "none.npz" in wrong.stderr
