@@ -4,6 +4,11 @@ Every message names the thing that is wrong and how to repair it. Each leaf is a
 that Python users would catch (``ValueError``, ``IndexError``, ...): ``except ValueError`` keeps working.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class BlocklpError(Exception):
     """Base of every error that blocklp raises on purpose."""
@@ -62,6 +67,15 @@ class MissingDependencyError(BlocklpError, ImportError):
 
 class TimeLimitError(BlocklpError, TimeoutError):
     """The time limit was reached before there was anything to return."""
+
+
+@contextmanager
+def needed(said: str, extra: str) -> Iterator[None]:
+    """Turn an ImportError into one of ours: ``said``, and how the packages of the extra are installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingDependencyError(f"{said}: {install(extra)}") from error
 
 
 def install(extra: str) -> str:

@@ -18,6 +18,7 @@ from blocklp.oracles.graphs import (
     arc_costs,
     error_of_bound,
     graph,
+    lowered,
     node_numbers,
     reached,
     search,
@@ -111,9 +112,7 @@ class Arborescence(BlockType):
         given = ends, order, c, root, price, taken, value
         search("blocklp.oracles.arborescence_kernels", arborescence_search, "contract", len(c), *given)
         feasible, value = torch.isfinite(value), value - torch.finfo(torch.float64).tiny
-        if cost.dtype != torch.float64:
-            value = value - 2 * torch.finfo(cost.dtype).eps * value.abs()
-        value = torch.where(feasible, value.to(cost.dtype), struck_out(cost.dtype))
+        value = torch.where(feasible, lowered(value, cost.dtype).to(cost.dtype), struck_out(cost.dtype))
         return taken.view(cost.shape).to(device), value.view(lead).to(device)
 
     def constraints(self) -> Constraints | None:

@@ -89,13 +89,18 @@ class Curve:
         return f"<curve {self.name}>"
 
 
-class Sigmoid(Curve):
-    """The logistic function 1 / (1 + exp(-x))."""
+class _Step(Curve):
+    """A bounded curve, convex up to zero and concave from there on."""
 
-    name = "sigmoid"
     convex = ((-math.inf, 0.0),)
     concave = ((0.0, math.inf),)
     bounded = True
+
+
+class Sigmoid(_Step):
+    """The logistic function 1 / (1 + exp(-x))."""
+
+    name = "sigmoid"
 
     def value(self, x: Tensor) -> Tensor:
         """Return f(x)."""
@@ -118,13 +123,10 @@ class Sigmoid(Curve):
         return sign * (root.log() - torch.log1p(-root))
 
 
-class Tanh(Curve):
+class Tanh(_Step):
     """The hyperbolic tangent."""
 
     name = "tanh"
-    convex = ((-math.inf, 0.0),)
-    concave = ((0.0, math.inf),)
-    bounded = True
 
     def value(self, x: Tensor) -> Tensor:
         """Return f(x)."""
@@ -145,13 +147,10 @@ class Tanh(Curve):
         return CURVES["sigmoid"].at_slope(slope / 4, sign, lower, upper) / 2
 
 
-class Erf(Curve):
+class Erf(_Step):
     """The error function."""
 
     name = "erf"
-    convex = ((-math.inf, 0.0),)
-    concave = ((0.0, math.inf),)
-    bounded = True
 
     def value(self, x: Tensor) -> Tensor:
         """Return f(x)."""

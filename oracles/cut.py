@@ -9,7 +9,16 @@ from blocklp.blocks.block_data import as_block_data, common_shape
 from blocklp.blocks.contract import BlockType, Constraints
 from blocklp.errors import ModelError
 from blocklp.oracles import cut_search
-from blocklp.oracles.graphs import LARGEST_SYSTEM, answered_once, by_node, graph, node_numbers, search
+from blocklp.oracles.graphs import (
+    LARGEST_SYSTEM,
+    answered_once,
+    by_node,
+    fixed_further,
+    graph,
+    lowered,
+    node_numbers,
+    search,
+)
 from blocklp.rounding import rounding, roundoff
 
 
@@ -118,9 +127,7 @@ class Cut(BlockType):
         error = rounding(int(degree) + 4, torch.float64) * size
         error = error + rounding(self.dim + 4, torch.float64) * terms
         value = (value - error - torch.finfo(torch.float64).tiny).view(lead)
-        if cost.dtype != torch.float64:
-            value = value - 2 * torch.finfo(cost.dtype).eps * value.abs()
-        return side.view(*lead, -1).to(device), value.to(device, cost.dtype)
+        return side.view(*lead, -1).to(device), lowered(value, cost.dtype).to(device, cost.dtype)
 
     def constraints(self) -> Constraints | None:
         """A row for each arc, bounds of nodes and arcs; None for large dense systems."""
@@ -139,14 +146,10 @@ class Cut(BlockType):
     def restrict(self, lower: Tensor, upper: Tensor) -> Cut | None:
         """Fix nodes to 0 or 1; None for other bounds."""
         low, high = lower[..., : self.nodes], upper[..., : self.nodes]
-        between = ((low > 0) & (low < 1)) | ((high > 0) & (high < 1)) | (low > 1) | (high < 0)
-        if bool(between.any() | (lower[..., self.nodes :] > 0).any() | (upper[..., self.nodes :] < 1).any()):
+        if bool((lower[..., self.nodes :] > 0).any() | (upper[..., self.nodes :] < 1).any()):
             return None
-        ones, zeros = (low == 1) | (self.fixed == 1), (high == 0) | (self.fixed == 0)
-        if bool((ones & zeros).any()):
-            return None
-        half = torch.full_like(self.fixed, 0.5)
-        return self.with_data(fixed=torch.where(ones, 1.0, torch.where(zeros, 0.0, half)))
+        fixed = fixed_further(self.fixed, low, high)
+        return None if fixed is None else self.with_data(fixed=fixed)
 
     def __repr__(self) -> str:
         return f"{self.name}(nodes={self.nodes}, arcs={self.ends.shape[1]})"

@@ -13,10 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from blocklp.blocks.block_data import as_block_data
 from blocklp.blocks.finite import struck_out
 from blocklp.errors import ModelError, ShapeError
 from blocklp.kernels.compiled import in_time
 from blocklp.options import numbers
+from blocklp.oracles.simplex import merge_masks
 from blocklp.rounding import roundoff
 
 LARGEST_SYSTEM = 4_000_000
@@ -106,6 +108,94 @@ def by_node(side: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
     """Where the arcs of every node begin ``(nodes + 1,)``, and the arcs node by node ``(arcs,)``."""
     starts = torch.nn.functional.pad(torch.bincount(side, minlength=nodes).cumsum(0), (1, 0))
     return starts, side.argsort(stable=True)
+
+
+def terminals(
+    source: object, target: object, demand: object, name: str, *, gradients: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sources, targets and demands of blocks, each ``(batch or 1, blocks or 1)``; nodes are int64.
+
+    Parameters
+    ----------
+    source, target, demand : array_like
+        A number, ``(blocks,)`` or ``(batch, blocks)``.
+    name : str
+        Name of the block type, for messages.
+    gradients : bool
+        Whether demands keep their graph.
+
+    Raises
+    ------
+    ModelError
+        If a node is no integer from 0 on, or a demand is not positive.
+    """
+    start, end = (
+        node_numbers(as_block_data(side, 0, f"{name} {what}"), f"{name} {what}")
+        for what, side in (("source", source), ("target", target))
+    )
+    amount = as_block_data(demand, 0, f"{name} demand", gradients=gradients)
+    if bool((amount <= 0).any()):
+        raise ModelError(f"{name}: a demand is {float(amount.min()):g}; demands must be positive")
+    return start, end, amount
+
+
+def refuse_blocks(wrong: Tensor, source: Tensor, name: str, what: str) -> None:
+    """Refuse blocks of which something is wrong.
+
+    Parameters
+    ----------
+    wrong, source : Tensor
+        ``(batch or 1, blocks or 1)`` bool, and int64: the node that the message names.
+    name, what : str
+        Name of the block type, and what is wrong.
+
+    Raises
+    ------
+    ModelError
+        If a block is wrong.
+    """
+    if bool(wrong.any()):
+        i, b = wrong.nonzero()[0].tolist()
+        raise ModelError(f"{name}: the source {int(source[i, b])} of block {b} of instance {i} {what}")
+
+
+def masked_arcs(excluded: Tensor | None, lower: Tensor, upper: Tensor, most: Tensor | float) -> Tensor | None:
+    """The mask of arcs, with those besides that bounds fix to zero; None for bounds that cut flows off.
+
+    Parameters
+    ----------
+    excluded : Tensor or None
+        ``(batch or 1, blocks, arcs)`` bool: the mask so far.
+    lower, upper : Tensor
+        ``(batch, blocks, arcs)``: the bounds.
+    most : Tensor or float
+        What an arc carries at most.
+    """
+    if bool((lower > 0).any() | (upper < 0).any() | ((upper > 0) & (upper < most)).any()):
+        return None
+    return merge_masks(excluded, upper <= 0)
+
+
+def fixed_further(fixed: Tensor, lower: Tensor, upper: Tensor) -> Tensor | None:
+    """Fixings to 0 and 1, with those besides of bounds; None for other bounds, or where both disagree.
+
+    Parameters
+    ----------
+    fixed : Tensor
+        ``(batch or 1, blocks or 1, n)``: 0, 1, or 1/2 where free.
+    lower, upper : Tensor
+        ``(batch, blocks, n)``: the bounds.
+    """
+    between = ((lower > 0) & (lower < 1)) | ((upper > 0) & (upper < 1)) | (lower > 1) | (upper < 0)
+    ones, zeros = (lower == 1) | (fixed == 1), (upper == 0) | (fixed == 0)
+    if bool((between | (ones & zeros)).any()):
+        return None
+    return torch.where(ones, 1.0, torch.where(zeros, 0.0, torch.full_like(fixed, 0.5)))
+
+
+def lowered(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """Float64 values that rounding to another precision may raise, less as much as that is at most."""
+    return value if dtype == torch.float64 else value - 2 * torch.finfo(dtype).eps * value.abs()
 
 
 Found = TypeVar("Found")

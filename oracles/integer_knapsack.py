@@ -10,7 +10,7 @@ from blocklp.blocks.contract import BlockType, Constraints
 from blocklp.blocks.finite import struck_out
 from blocklp.errors import ModelError, ShapeError
 from blocklp.oracles import knapsack_tables
-from blocklp.oracles.graphs import answered_once, search
+from blocklp.oracles.graphs import answered_once, lowered, search
 from blocklp.oracles.knapsack_loads import given_sides
 from blocklp.oracles.whole_loads import ENTRIES, NEAR, in_units, moves, refuse_large
 from blocklp.rounding import rounding
@@ -131,9 +131,9 @@ class IntegerKnapsack(BlockType):
         """
         point, feasible = self._cheapest(cost)
         value = (cost.double() * point).sum(-1) - self._rounding(cost)
-        if cost.dtype != torch.float64:  # rounded down
-            value = value - 2 * torch.finfo(cost.dtype).eps * value.abs()
-        return point.to(cost.dtype), torch.where(feasible, value.to(cost.dtype), struck_out(cost.dtype))
+        return point.to(cost.dtype), torch.where(
+            feasible, lowered(value, cost.dtype).to(cost.dtype), struck_out(cost.dtype)
+        )
 
     @answered_once
     def _cheapest(self, cost: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.blocks.block_data import as_block_data, common_shape
+from blocklp.blocks.block_data import common_shape
 from blocklp.blocks.contract import BlockType, Constraints
 from blocklp.blocks.finite import struck_out
-from blocklp.errors import ModelError
 from blocklp.oracles import path_search
 from blocklp.oracles.graphs import (
     LARGEST_SYSTEM,
@@ -17,11 +16,13 @@ from blocklp.oracles.graphs import (
     by_node,
     error_of_bound,
     graph,
-    node_numbers,
+    lowered,
+    masked_arcs,
     node_order,
+    refuse_blocks,
     search,
+    terminals,
 )
-from blocklp.oracles.simplex import merge_masks
 from blocklp.rounding import rounding, roundoff
 
 KERNELS = "blocklp.oracles.path_kernels"
@@ -88,13 +89,7 @@ class Path(BlockType):
         demand: object = 1.0,
     ) -> None:
         self.ends = graph(tails, heads, "Path")
-        start, end = (
-            node_numbers(as_block_data(side, 0, f"Path {name}"), f"Path {name}")
-            for name, side in (("source", source), ("target", target))
-        )
-        self.demand = as_block_data(demand, 0, "Path demand", gradients=True)
-        if bool((self.demand <= 0).any()):
-            raise ModelError(f"Path: a demand is {float(self.demand.min()):g}; demands must be positive")
+        start, end, self.demand = terminals(source, target, demand, "Path", gradients=True)
         shape = common_shape("Path", start.shape, end.shape, self.demand.shape)
         self.nodes = 1 + int(max(self.ends.max(), start.max(), end.max()))
         self.source, self.target = start.expand(shape), end.expand(shape)
@@ -103,15 +98,8 @@ class Path(BlockType):
         # path.
         self.order, self.longest = _topological(self.ends, self.nodes)
         value = self.min_oracle(torch.ones(*shape, self.dim, dtype=torch.float64))[1]
-        wrong = {
-            "is its target": self.source == self.target,
-            "has no path to its target": value >= struck_out(value.dtype),
-        }
-        for what, blocks in wrong.items():
-            if bool(blocks.any()):
-                i, b = blocks.nonzero()[0].tolist()
-                node = int(self.source[i, b])
-                raise ModelError(f"Path: the source {node} of block {b} of instance {i} {what}")
+        refuse_blocks(self.source == self.target, self.source, "Path", "is its target")
+        refuse_blocks(value >= struck_out(value.dtype), self.source, "Path", "has no path to its target")
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Find the cheapest paths, or flows."""
@@ -153,8 +141,7 @@ class Path(BlockType):
         demand = self.demand.expand(lead).double()
         value, feasible = value.view(lead).to(device), feasible.view(lead).to(device)
         value = value * demand
-        if cost.dtype != torch.float64 and self.order is None:
-            value = value - 2 * torch.finfo(cost.dtype).eps * value.abs()
+        value = lowered(value, cost.dtype) if self.order is None else value
         value = torch.where(feasible, value.to(cost.dtype), struck_out(cost.dtype))
         return taken.view(cost.shape).to(device), value
 
@@ -173,10 +160,8 @@ class Path(BlockType):
 
     def restrict(self, lower: Tensor, upper: Tensor) -> Path | None:
         """Mask arcs by fixings to zero; None for other bounds."""
-        partial = (upper > 0) & (upper < self.demand[..., None])
-        if bool((lower > 0).any() | (upper < 0).any() | partial.any()):
-            return None
-        return self.with_data(excluded=merge_masks(self.excluded, upper <= 0))
+        excluded = masked_arcs(self.excluded, lower, upper, self.demand[..., None])
+        return None if excluded is None else self.with_data(excluded=excluded)
 
     def __repr__(self) -> str:
         return f"{self.name}(nodes={self.nodes}, arcs={self.dim})"

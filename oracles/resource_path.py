@@ -11,8 +11,17 @@ from blocklp.blocks.finite import struck_out
 from blocklp.errors import ModelError, ShapeError
 from blocklp.options import flag, numbers
 from blocklp.oracles import resource_path_search
-from blocklp.oracles.graphs import answered_once, arc_costs, by_node, graph, node_numbers, node_order, search
-from blocklp.oracles.simplex import merge_masks
+from blocklp.oracles.graphs import (
+    answered_once,
+    arc_costs,
+    by_node,
+    graph,
+    masked_arcs,
+    node_order,
+    refuse_blocks,
+    search,
+    terminals,
+)
 from blocklp.rounding import rounding, roundoff
 
 LARGEST_AMOUNT = 2**40
@@ -135,15 +144,8 @@ class ResourcePath(BlockType):
     ) -> None:
         self.ends = graph(tails, heads, self.name)
         self.dim: int = self.ends.shape[1]
-        start, end = (
-            node_numbers(as_block_data(side, 0, f"{self.name} {name}"), f"{self.name} {name}")
-            for name, side in (("source", source), ("target", target))
-        )
+        start, end, self.demand = terminals(source, target, demand, self.name)
         self.nodes = 1 + int(max(self.ends.max(), start.max(), end.max()))
-        self.demand = as_block_data(demand, 0, f"{self.name} demand")
-        if bool((self.demand <= 0).any()):
-            least = float(self.demand.min())
-            raise ModelError(f"{self.name}: a demand is {least:g}; demands must be positive")
         self.consumption = self._amounts(consumption, "consumption", self.dim)
         self.upper = self._amounts(upper, "upper", self.nodes)
         self.lower = self._amounts([[0.0]] if lower is None else lower, "lower", self.nodes)
@@ -153,7 +155,7 @@ class ResourcePath(BlockType):
         count = common_shape(f"{self.name} resources", *(t.shape[3:] for t in amounts))
         self.consumption, self.lower, self.upper = (t.expand(*t.shape[:3], *count) for t in amounts)
         self.source, self.target = start.expand(shape), end.expand(shape)
-        self._refuse(self.source == self.target, "is its target")
+        refuse_blocks(self.source == self.target, self.source, self.name, "is its target")
         free = (self.consumption == 0).all(-1).flatten(0, 1).any(0)
         if node_order(self.ends[:, free], self.nodes) is None:
             raise ModelError(
@@ -166,7 +168,8 @@ class ResourcePath(BlockType):
         self.memory = torch.zeros(2, self.nodes, 0, dtype=torch.long)
         self.reach = torch.zeros(1, 1, 0, 0, *count, dtype=torch.long)
         used, value = self._walks(torch.full((*shape, self.dim), -1.0, dtype=torch.float64))
-        self._refuse(torch.isinf(value), "has no walk to its target within the resources")
+        lost = "has no walk to its target within the resources"
+        refuse_blocks(torch.isinf(value), self.source, self.name, lost)
         self.longest, self.elementary = used.sum(-1).long(), flag(elementary, "elementary")
         if self.elementary:
             if neighbourhoods is not None:
@@ -237,17 +240,8 @@ class ResourcePath(BlockType):
     def restrict(self, lower: Tensor, upper: Tensor) -> ResourcePath | None:
         """Mask arcs by fixings to zero; None for other bounds that cut walks off."""
         most = self.demand * (1 if self.elementary else self.longest)
-        partial = (upper > 0) & (upper < most[..., None])
-        if bool((lower > 0).any() | (upper < 0).any() | partial.any()):
-            return None
-        return self.with_data(excluded=merge_masks(self.excluded, upper <= 0))
-
-    def _refuse(self, wrong: Tensor, what: str) -> None:
-        """Refuse data where something is wrong with a block ``(batch or 1, blocks or 1)``."""
-        if bool(wrong.any()):
-            i, b = wrong.nonzero()[0].tolist()
-            node = int(self.source[i, b])
-            raise ModelError(f"{self.name}: the source {node} of block {b} of instance {i} {what}")
+        excluded = masked_arcs(self.excluded, lower, upper, most[..., None])
+        return None if excluded is None else self.with_data(excluded=excluded)
 
     def _amounts(self, given: object, what: str, length: int) -> Tensor:
         """Amounts of resources ``(batch or 1, blocks or 1, length, resources)`` int64."""

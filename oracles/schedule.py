@@ -10,9 +10,8 @@ from torch.nn.functional import pad
 from blocklp.blocks.contract import BlockType, Constraints
 from blocklp.errors import ModelError, ShapeError
 from blocklp.options import numbers, whole
-from blocklp.oracles.graphs import LARGEST_SYSTEM
+from blocklp.oracles.graphs import LARGEST_SYSTEM, masked_arcs
 from blocklp.oracles.path import Path
-from blocklp.oracles.simplex import merge_masks
 
 
 class Schedule(BlockType):
@@ -115,9 +114,8 @@ class Schedule(BlockType):
 
     def restrict(self, lower: Tensor, upper: Tensor) -> Schedule | None:
         """Mask starts by fixings to zero; None for other bounds."""
-        if bool((lower > 0).any() | (upper < 0).any() | ((upper > 0) & (upper < 1)).any()):
-            return None
-        return self.with_data(excluded=merge_masks(self.excluded, upper <= 0))
+        excluded = masked_arcs(self.excluded, lower, upper, 1.0)
+        return None if excluded is None else self.with_data(excluded=excluded)
 
     def _paths(self, cost: Tensor) -> Path:
         """The paths through the periods, without what is excluded, where the cost is."""

@@ -9,7 +9,7 @@ from blocklp.blocks.block_data import as_block_data, common_shape
 from blocklp.blocks.contract import BlockType, Constraints
 from blocklp.errors import ModelError, ShapeError
 from blocklp.oracles import transport_flow
-from blocklp.oracles.graphs import LARGEST_SYSTEM, answered_once, search
+from blocklp.oracles.graphs import LARGEST_SYSTEM, answered_once, lowered, search
 from blocklp.oracles.simplex import mask_costs, merge_masks
 from blocklp.rounding import rounding, roundoff
 
@@ -146,9 +146,7 @@ class Transport(BlockType):
         # The only product that may underflow is this one with a power of two.
         value = torch.where((value.abs() < tiny) & (value != 0), value - tiny, value)
         exact = torch.ldexp(flow[..., : self.k].double().reshape(*lead, self.dim), power[..., None])
-        if cost.dtype != torch.float64:
-            value = value - 2 * torch.finfo(cost.dtype).eps * value.abs()
-        return exact.to(cost), value.to(cost), exact.to(cost.device)
+        return exact.to(cost), lowered(value, cost.dtype).to(cost), exact.to(cost.device)
 
     def constraints(self) -> Constraints | None:
         """A row for each source and each sink; bounds zero and the lesser mass of source and sink."""

@@ -11,7 +11,16 @@ from blocklp.blocks.finite import struck_out
 from blocklp.errors import ModelError
 from blocklp.options import flag
 from blocklp.oracles import tree_search
-from blocklp.oracles.graphs import LARGEST_LISTED, SUBSETS, answered_once, graph, reached, search, subsets
+from blocklp.oracles.graphs import (
+    LARGEST_LISTED,
+    SUBSETS,
+    answered_once,
+    fixed_further,
+    graph,
+    reached,
+    search,
+    subsets,
+)
 from blocklp.rounding import roundoff
 
 
@@ -123,12 +132,8 @@ class Tree(BlockType):
 
     def restrict(self, lower: Tensor, upper: Tensor) -> Tree | None:
         """Fix edges to 0 or 1; None for other bounds."""
-        between = ((lower > 0) & (lower < 1)) | ((upper > 0) & (upper < 1)) | (lower > 1) | (upper < 0)
-        ones, zeros = (lower == 1) | (self.fixed == 1), (upper == 0) | (self.fixed == 0)
-        if bool((between | (ones & zeros)).any()):
-            return None
-        half = torch.full_like(self.fixed, 0.5)
-        return self.with_data(fixed=torch.where(ones, 1.0, torch.where(zeros, 0.0, half)))
+        fixed = fixed_further(self.fixed, lower, upper)
+        return None if fixed is None else self.with_data(fixed=fixed)
 
     def _two_connected(self) -> Tensor:
         """Sets of two nodes or more ``(sets, nodes)`` bool that are connected without any one of their nodes.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import blocklp as bl
-from blocklp.errors import MissingDependencyError, OptionError, install
+from blocklp.errors import OptionError, needed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,10 +27,8 @@ def blank_figure(path: Path) -> Figure:
     OptionError
         If the folder does not exist or the suffix is not that of a picture.
     """
-    try:
+    with needed("pictures need matplotlib", "plot"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingDependencyError(f"pictures need matplotlib: {install('plot')}") from error
     figure = Figure(figsize=(10, 6.5), layout="constrained")
     kinds = sorted(figure.canvas.get_supported_filetypes())
     if path.suffix[1:].lower() not in kinds:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from blocklp.campaigns.executors import Held, Shared
-from blocklp.errors import MissingDependencyError, ProcessError, install
+from blocklp.errors import ProcessError, needed
 
 T = TypeVar("T")
 
@@ -46,11 +46,8 @@ class RayExecutor:
     """
 
     def __init__(self, address: str, options: Mapping[str, Any] | None = None) -> None:
-        try:
+        with needed("a cluster is reached by ray, which is not installed", "ray"):
             import ray
-        except ImportError as error:
-            said = "a cluster is reached by ray, which is not installed"
-            raise MissingDependencyError(f"{said}: {install('ray')}") from error
         self._ray, self._ours = ray, not ray.is_initialized()
         if self._ours:
             try:

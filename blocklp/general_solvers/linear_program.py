@@ -24,7 +24,7 @@ from blocklp.blocks.capabilities import (
     supports,
 )
 from blocklp.blocks.contract import Constraints, ExtendedFormulation
-from blocklp.errors import FormatError, MissingDependencyError, ModelError, install
+from blocklp.errors import FormatError, ModelError, needed
 from blocklp.general_solvers.small_lp import TOLERANCE, quiet_highs
 from blocklp.language.expression import Values
 from blocklp.language.handles import Blocks
@@ -120,11 +120,8 @@ class LinearProgram:
         MissingDependencyError
             If highspy is not installed.
         """
-        try:
+        with needed("LP files are written by the package highspy", "highs"):
             import highspy
-        except ImportError as error:
-            need = "LP files are written by the package highspy"
-            raise MissingDependencyError(f"{need}: {install('highs')}") from error
         if Path(path).suffix != ".mps":
             raise FormatError(f"{path}: linear programs are written to .mps files; change the suffix")
         highs = loaded_highs(self)
@@ -140,11 +137,8 @@ class LinearProgram:
         MissingDependencyError
             If cvxpy is not installed.
         """
-        try:
+        with needed("solver 'cvxpy' needs the package cvxpy", "cvxpy"):
             import cvxpy
-        except ImportError as error:
-            need = "solver 'cvxpy' needs the package cvxpy"
-            raise MissingDependencyError(f"{need}: {install('cvxpy')}") from error
         x = cvxpy.Variable(len(self.c), name="x")
         equal, above, below = self.sides()
         least, most = np.flatnonzero(np.isfinite(self.lower)), np.flatnonzero(np.isfinite(self.upper))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.errors import BlocklpError, MissingDependencyError, ModelError, OptionError, install
+from blocklp.errors import BlocklpError, MissingDependencyError, ModelError, OptionError, install, needed
 from blocklp.general_solvers.linear_program import Array, LinearProgram, export, loaded_highs
 from blocklp.general_solvers.small_lp import TOLERANCE
 from blocklp.language.variable_bounds import Bounds
@@ -151,11 +151,8 @@ def _highs(program: LinearProgram, algorithm: str) -> Answer:
 
 
 def _gurobi(program: LinearProgram) -> Answer:
-    try:
+    with needed("solver 'gurobi' needs the package gurobipy", "gurobi"):
         import gurobipy
-    except ImportError as error:
-        need = f"needs the package gurobipy: {install('gurobi')}"
-        raise MissingDependencyError(f"solver 'gurobi' {need}") from error
     options = {"OutputFlag": 0, "FeasibilityTol": TOLERANCE, "OptimalityTol": TOLERANCE}
     sense = gurobipy.GRB.MAXIMIZE if program.maximize else gurobipy.GRB.MINIMIZE
     try:

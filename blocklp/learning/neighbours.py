@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from blocklp.errors import MissingDependencyError, install
+from blocklp.errors import needed
 from blocklp.language.expression import Parameter, View
 from blocklp.model import Model
 
@@ -35,11 +35,8 @@ def cvxpylayers_solver(mode: str = "lpgd", *, reach: float | None = None, **sett
     MissingDependencyError
         If cvxpylayers is not installed, from version 1.2 on.
     """
-    try:
+    with needed("blocklp.learning.cvxpylayers_solver needs the package cvxpylayers", "layers"):
         from blocklp.learning.cvxpylayers_solver import LinearProgramLayers
-    except ImportError as error:
-        package = f"the package cvxpylayers: {install('layers')}"
-        raise MissingDependencyError(f"blocklp.learning.cvxpylayers_solver needs {package}") from error
     return LinearProgramLayers(mode, reach, settings)
 
 
@@ -69,9 +66,6 @@ def pyepo_model(model: Model, cost: Parameter, variables: View | None = None, **
     ModelError, OptionError
         If it is no model of one instance with one cost a variable.
     """
-    try:
+    with needed("blocklp.learning.pyepo_model needs the package pyepo", "layers"):
         from blocklp.learning.pyepo_model import BatchedModel
-    except ImportError as error:
-        package = f"the package pyepo: {install('layers')}"
-        raise MissingDependencyError(f"blocklp.learning.pyepo_model needs {package}") from error
     return BatchedModel(model, cost, variables, settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from blocklp.errors import MissingDependencyError, install
+from blocklp.errors import needed
 
 
 def CVXPY() -> Any:
@@ -19,10 +19,8 @@ def CVXPY() -> Any:
     MissingDependencyError
         If cvxpy is not installed.
     """
-    try:
+    with needed("blocklp.CVXPY needs the package cvxpy", "cvxpy"):
         from blocklp.lp.cvxpy_solver import CvxpyLinearProgramSolver
-    except ImportError as error:
-        raise MissingDependencyError(f"blocklp.CVXPY needs the package cvxpy: {install('cvxpy')}") from error
     return CvxpyLinearProgramSolver()
 
 
@@ -46,8 +44,6 @@ def PuLP(time_limit: float | None = None, **options: Any) -> Any:
     OptionError
         If there is no such option.
     """
-    try:
+    with needed("blocklp.PuLP needs the package pulp", "pulp"):
         from blocklp.lp.pulp_solver import PulpLinearProgramSolver
-    except ImportError as error:
-        raise MissingDependencyError(f"blocklp.PuLP needs the package pulp: {install('pulp')}") from error
     return PulpLinearProgramSolver(time_limit, **options)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from blocklp.blocks.contract import BlockType
-from blocklp.errors import MissingDependencyError, ModelError, install
+from blocklp.errors import ModelError, needed
 from blocklp.general_solvers.linear_program import LinearProgram
 from blocklp.language.expression import View
 from blocklp.lp.block_rows import finite_bounds, scope_of_rows
@@ -57,11 +57,8 @@ def from_cvxpy(
         If the problem is no LP, a constraint is none of its, a type states other rows or bounds than the
         problem has, or a variable has no bounds and there is no ``reach``.
     """
-    try:
+    with needed("blocklp.from_cvxpy needs the package cvxpy", "cvxpy"):
         import cvxpy
-    except ImportError as error:
-        package = f"the package cvxpy: {install('cvxpy')}"
-        raise MissingDependencyError(f"blocklp.from_cvxpy needs {package}") from error
     of_type(problem, cvxpy.Problem, "problem", "a problem of CVXPY", ModelError)
     of_type(blocks, Mapping | None, "blocks", "a dict of constraints to block types", ModelError)
     try:

@@ -134,6 +134,8 @@ def _mis(graphs: list[WeightedGraph], blocks: CliqueBlocks, progress: Progress) 
 BOUNDS = {"interval": "interval", "crown": "CROWN", "slopes": "slopes"}
 """Methods of the tour, and what they are called there."""
 
+LABELS, LEVELS = (2, 3, 5, 8), (1, 2)
+"""Digits that are shown, and by how many sixteenths each pixel may change."""
 PATIENCE = 1.0
 """Seconds for a verdict."""
 
@@ -169,7 +171,7 @@ class DigitRow:
         return words.get(self.verdict.status, "[yellow]unknown[/]")
 
 
-def read_digits(labels: tuple[int, ...] = (2, 3, 5, 8), levels: tuple[int, ...] = (1, 2)) -> list[DigitRow]:
+def read_digits() -> list[DigitRow]:
     """Bound and verify how a small network reads digits whose pixels may each change by so many sixteenths."""
     # Reading networks takes modules that the other commands can do without.
     from blocklp.problems.verification import Property, digits, network_bounds, verify
@@ -177,8 +179,8 @@ def read_digits(labels: tuple[int, ...] = (2, 3, 5, 8), levels: tuple[int, ...] 
     network, images, _ = digits.load()
     rows = []
     with one_thread():
-        for radius in levels:
-            for label in labels:
+        for radius in LEVELS:
+            for label in LABELS:
                 image = images[label]
                 low, high = ((image + side * radius * digits.GREY).clamp(0, 1) for side in (-1, 1))
                 margins = margin_network(network, label)

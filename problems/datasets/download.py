@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from blocklp.errors import FormatError, MissingDependencyError, install
+from blocklp.errors import FormatError, needed
 from blocklp.problems.datasets.catalogue import DataSet, Remote, chosen, data_folder
 
 SECONDS = 30.0
@@ -78,10 +78,8 @@ def fetch(
         A file is other than the table says.
     """
     wanted, root = chosen(name), folder or data_folder()
-    try:
+    with needed("data sets are fetched by pooch, which is not installed", "data"):
         import pooch
-    except ImportError as error:
-        raise MissingDependencyError(f"data sets are fetched by pooch, which is not installed; {install('data')}") from error
     pooch.get_logger().setLevel("WARNING")
     fetched = 0
     for file in wanted.files:

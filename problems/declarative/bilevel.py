@@ -33,15 +33,13 @@ class Descent(NamedTuple):
     """The upper objective before each step, and after the last."""
 
 
-def maximum_likelihood_features(a: Tensor, b: Tensor, t: float = math.inf) -> Tensor:
+def maximum_likelihood_features(a: Tensor, b: Tensor) -> Tensor:
     """The lower problems of equation 81: for each class, the feature in the unit ball with the highest likelihood.
 
     Parameters
     ----------
     a, b : Tensor
         ``(classes, n)`` and ``(classes,)`` float64.
-    t : float
-        Infinite for the features themselves, or that of the barrier.
 
     Returns
     -------
@@ -50,7 +48,7 @@ def maximum_likelihood_features(a: Tensor, b: Tensor, t: float = math.inf) -> Te
     """
     m = len(a)
     start = torch.zeros(m, a.shape[1], dtype=a.dtype)
-    return argmax(log_likelihood_of(torch.arange(m)), a.expand(m, -1, -1), b.expand(m, -1), start=start, inequality=ball(), t=t)
+    return argmax(log_likelihood_of(torch.arange(m)), a.expand(m, -1, -1), b.expand(m, -1), start=start, inequality=ball())
 
 
 def targets_on_the_circle(classes: int) -> Tensor:

@@ -13,6 +13,8 @@ from torch import Tensor
 from blocklp.problems.densecrf import DenseCRF, Result, image_crf, solve_densecrf
 
 METHODS = ("mean-field", "dc-neg", "prox-lp")
+SPREAD = 60.0
+"""Standard deviation of the colours of a label."""
 
 
 def coffee_crf() -> DenseCRF:
@@ -25,19 +27,9 @@ def coffee_crf() -> DenseCRF:
     return image_crf(image, colour_costs(image, typical), smooth=(3.0, 2.0), bilateral=(20.0, 20.0, 4.0))
 
 
-def colour_costs(image: Tensor, typical: Tensor, width: float = 60.0) -> Tensor:
-    """Unaries of labels with typical colours ``(labels, 3)``, in nats, for colours that spread by ``width``.
-
-    Parameters
-    ----------
-    image : Tensor
-        ``(height, width, 3)``: colours from 0 to 255.
-    typical : Tensor
-        ``(labels, 3)``: the typical colour of every label.
-    width : float
-        Standard deviation of the colours of a label.
-    """
-    return (image[:, :, None].float() - typical).square().sum(3) / (2 * width**2)
+def colour_costs(image: Tensor, typical: Tensor) -> Tensor:
+    """Unaries, in nats, of an image ``(height, width, 3)`` and labels with typical colours ``(labels, 3)``, from 0 to 255."""
+    return (image[:, :, None].float() - typical).square().sum(3) / (2 * SPREAD**2)
 
 
 def segment_coffee(crf: DenseCRF) -> list[Result]:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from blocklp.errors import MissingDependencyError, OptionError, install
+from blocklp.errors import OptionError, needed
 from blocklp.problems.densecrf.result import Result
 from blocklp.problems.plot import require_folder
 
@@ -33,10 +33,8 @@ def check_png(path: Path) -> None:
     OptionError
         If the folder does not exist or the suffix is another one.
     """
-    try:
+    with needed("pictures need Pillow", "densecrf"):
         import PIL.Image  # noqa: F401
-    except ImportError as error:
-        raise MissingDependencyError(f"pictures need Pillow: {install('densecrf')}") from error
     if path.suffix.lower() != ".png":
         raise OptionError(f"{path}: labels are written without loss; give a name that ends in .png")
     require_folder(path)
@@ -70,8 +68,10 @@ def overlay(image: Tensor, labels: Tensor, count: int, strength: float = 0.55) -
 
     Parameters
     ----------
-    image, labels, count, strength
+    image, labels, count
         As in :func:`draw_overlay`.
+    strength : float
+        From 0, only the image, to 1, only the labels.
     """
     at = labels.cpu().numpy()
     # Grey below, so that every hue is a label's.
@@ -85,9 +85,7 @@ def overlay(image: Tensor, labels: Tensor, count: int, strength: float = 0.55) -
     return clipped
 
 
-def draw_overlay(
-    figure: Figure, image: Tensor, labels: Tensor, count: int, names: Sequence[str] | None = None, strength: float = 0.55
-) -> None:
+def draw_overlay(figure: Figure, image: Tensor, labels: Tensor, count: int, names: Sequence[str] | None = None) -> None:
     """Draw a labelling over its image, with borders between labels and a legend of the labels and their shares.
 
     Parameters
@@ -102,8 +100,6 @@ def draw_overlay(
         Number of labels.
     names : sequence of str, optional
         Of the labels; their numbers by default.
-    strength : float
-        From 0, only the image, to 1, only the labels.
     """
     from matplotlib.patches import Patch
 
@@ -112,7 +108,7 @@ def draw_overlay(
     height, width = labels.shape
     figure.set_size_inches(9.5, max(3.0, min(12.0, 7.5 * height / width)))
     axis = figure.subplots()
-    axis.imshow(overlay(image, labels, count, strength), interpolation="nearest")
+    axis.imshow(overlay(image, labels, count), interpolation="nearest")
     axis.set_axis_off()
     pixels = torch.bincount(labels.flatten().cpu(), minlength=count)
     most = [int(k) for k in pixels.argsort(descending=True, stable=True) if pixels[k] > 0][:LEGEND]
@@ -154,27 +150,17 @@ def draw_disparities(figure: Figure, image: Tensor, found: Tensor, truth: Tensor
     figure.colorbar(drawn, ax=axes[-1], label="pixels", shrink=0.85)
 
 
-def draw_trace(figure: Figure, result: Result, image: int = 0) -> None:
-    """Draw energy and bound of a run against its steps and against seconds.
-
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure
-        Empty.
-    result : Result
-        The run.
-    image : int
-        Which image of a batch.
-    """
+def draw_trace(figure: Figure, result: Result) -> None:
+    """Draw energy and bound of a run of one image against its steps and against seconds, on an empty figure."""
     history = result.history
-    energy, bound = history.energy[:, image].tolist(), history.bound[:, image].tolist()
-    best, least = float(result.best_energy[image]), float(result.bound[image])
+    energy, bound = history.energy[:, 0].tolist(), history.bound[:, 0].tolist()
+    best, least = float(result.best_energy[0]), float(result.bound[0])
     figure.set_size_inches(10, 4.2)
     axes = figure.subplots(1, 2, sharey=True)
     for axis, x, name in ((axes[0], list(range(1, 1 + len(energy))), "steps"), (axes[1], history.seconds.tolist(), "seconds")):
         axis.plot(x, energy, color="C0", marker=".", label="energy of the method's labelling")
         axis.plot(x, [b if math.isfinite(b) else math.nan for b in bound], color="C1", marker=".", label="bound")
-        axis.axhline(best, color="C2", linestyle=":", label=f"best energy seen {best:.6g} ({result.best_source[image]})")
+        axis.axhline(best, color="C2", linestyle=":", label=f"best energy seen {best:.6g} ({result.best_source[0]})")
         axis.axhline(least, color="C1", linestyle=":", label=f"best bound {least:.6g}")
         axis.set_xlabel(name)
         axis.grid(alpha=0.3)
@@ -182,6 +168,6 @@ def draw_trace(figure: Figure, result: Result, image: int = 0) -> None:
     axes[0].set_ylabel("energy")
     axes[1].set_xlim(left=0)
     axes[0].xaxis.get_major_locator().set_params(integer=True)
-    gaps = f"gap {100 * float(result.gap[image]):.2g} %, of the best labelling {100 * float(result.best_gap[image]):.2g} %"
+    gaps = f"gap {100 * float(result.gap[0]):.2g} %, of the best labelling {100 * float(result.best_gap[0]):.2g} %"
     figure.suptitle(f"{result.method}: {gaps}")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)

@@ -13,7 +13,7 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.errors import OptionError
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
-from blocklp.problems.densecrf.regularized_fw import gradient, line_search, linear_costs
+from blocklp.problems.densecrf.regularized_fw import line_search, walk
 from blocklp.problems.densecrf.run import Run
 from blocklp.problems.method_options import check_positive
 
@@ -43,22 +43,15 @@ def pgd(run: Run, *, rate: float = 1.0, steps: int = 10, tolerance: float = 0.0)
     check_positive(rate=rate, steps=steps)
     if not tolerance >= 0:
         raise OptionError(f"tolerance is {tolerance}; give 0 or more")
-    crf, y = run.crf, run.start
-    phi, field = linear_costs(crf), crf.message(y)
-    run.filter_calls += 1
-    down = rate / crf.per_point(run.unit).to(y)
-    for _ in range(steps):
-        slope = gradient(crf, phi, field, y)
-        p = projected(y, slope, down, crf.deadline)
-        towards = crf.message(p)
-        run.filter_calls += 1
+    crf = run.crf
+    down = rate / crf.per_point(run.unit).to(run.start)
+
+    def length(_: int, slope: Tensor, y: Tensor, p: Tensor, bend: Tensor) -> Tensor:
         gain = crf.per_image(slope * (y - p))
-        alpha = line_search(crf, y, p, gain, crf.per_image((p - y) * (towards - field)))
-        alpha = torch.where(gain > tolerance * run.unit, alpha, 0.0)
-        share = crf.per_point(alpha).to(y)
-        y, field = y.lerp(p, share), field.lerp(towards, share)
-        if run.step(y, lambda: not bool(alpha.any())):  # noqa: B023 (asked before the next step)
-            return
+        alpha = line_search(crf, y, p, gain, crf.per_image((p - y) * bend))
+        return torch.where(gain > tolerance * run.unit, alpha, 0.0)
+
+    walk(run, steps, lambda y, slope: projected(y, slope, down, crf.deadline), length)
 
 
 def projected(y: Tensor, slope: Tensor, down: Tensor | float, deadline: Deadline | None = None) -> Tensor:

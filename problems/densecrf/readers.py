@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.errors import BlocklpError, FormatError, MissingDependencyError, NonFiniteError, OptionError, ShapeError, install
+from blocklp.errors import BlocklpError, FormatError, NonFiniteError, OptionError, ShapeError, needed
 from blocklp.problems.densecrf.pydensecrf_utils import unary_from_labels, unary_from_softmax
 from blocklp.problems.files import MAX_BYTES, format_suffix, read_bytes
 
@@ -98,10 +98,8 @@ def read_image(path: Path, *, max_bytes: int = MAX_BYTES, deadline: Deadline | N
 
 def _open(path: Path, max_bytes: int, deadline: Deadline | None) -> Image:
     """Open a picture and read all of it."""
-    try:
+    with needed("pictures need Pillow", "densecrf"):
         from PIL import Image, UnidentifiedImageError
-    except ImportError as error:
-        raise MissingDependencyError(f"pictures need Pillow: {install('densecrf')}") from error
     data = read_bytes(path, max_bytes=max_bytes, deadline=deadline)
     try:
         # What Pillow warns of (odd metadata, large files) is nothing that the caller could act on.

@@ -18,6 +18,7 @@ search as without.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -161,27 +162,52 @@ def _frank_wolfe(
             f"step is {step!r}, size {size}, tolerance {tolerance}; choose a rule of {', '.join(STEPS)}, constant steps up to 1 and "
             "a tolerance of 0 or more"
         )
-    crf, y = run.crf, run.start
-    phi, field = linear_costs(crf), crf.message(y)
-    run.filter_calls += 1
-    for k in range(steps):
-        slope = gradient(crf, phi, field, y)
-        p = regulariser.minimise(slope)
-        towards = crf.message(p)
-        run.filter_calls += 1
+    crf = run.crf
+
+    def length(k: int, slope: Tensor, y: Tensor, p: Tensor, bend: Tensor) -> Tensor:
         norm = crf.per_image(slope * (y - p) + regulariser.value(y) - regulariser.value(p))
         square = crf.per_image((p - y).square())
         # r(y + alpha (p - y)) is at most the chord less weight / 2 alpha (1 - alpha) |p - y|^2; for l2 it is that.
         gain = norm + weight / 2 * square
         if step == "line-search":
-            alpha = line_search(crf, y, p, gain, crf.per_image((p - y) * (towards - field)) + weight * square)
+            alpha = line_search(crf, y, p, gain, crf.per_image((p - y) * bend) + weight * square)
         elif step == "adaptive":
             alpha = best_step(gain, (largest_curvature(crf) + weight) * square)
         elif step == "length":
             alpha = size / square.sqrt()
         else:
             alpha = torch.full_like(norm, {"constant": size, "decreasing": 2 / (k + 2), "root": 1 / math.sqrt(k + 1)}[step])
-        alpha = torch.where(norm > tolerance, alpha.clamp(max=1), 0.0)
+        return torch.where(norm > tolerance, alpha.clamp(max=1), 0.0)
+
+    walk(run, steps, lambda y, slope: regulariser.minimise(slope), length)
+
+
+def walk(
+    run: Run, steps: int, target: Callable[[Tensor, Tensor], Tensor], length: Callable[[int, Tensor, Tensor, Tensor, Tensor], Tensor]
+) -> None:
+    """Go part of the way towards one point after another; a step takes one message.
+
+    Parameters
+    ----------
+    run : Run
+        The run, from its start on; it ends where no image moves.
+    steps : int
+        Most steps.
+    target : callable
+        Takes the point and the gradient there, ``(points, labels)``, to a point to go towards.
+    length : callable
+        Takes the number of the step, from 0, the gradient, the point, the one to go towards, and the message of the latter less that
+        of the former to the part of the way, ``(images,)``.
+    """
+    crf, y = run.crf, run.start
+    phi, field = linear_costs(crf), crf.message(y)
+    run.filter_calls += 1
+    for k in range(steps):
+        slope = gradient(crf, phi, field, y)
+        p = target(y, slope)
+        towards = crf.message(p)
+        run.filter_calls += 1
+        alpha = length(k, slope, y, p, towards - field)
         share = crf.per_point(alpha).to(y)
         y, field = y.lerp(p, share), field.lerp(towards, share)
         if run.step(y, lambda: not bool(alpha.any())):  # noqa: B023 (asked before the next step)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.errors import MissingDependencyError, OptionError, ShapeError, install
+from blocklp.errors import OptionError, ShapeError, needed
 from blocklp.problems.densecrf.cliques import Cliques
 
 IMPORTING, DIVIDING = 0.5, 3e-6
@@ -50,10 +50,8 @@ def superpixels(image: Tensor, count: int = 400, compactness: float = 10.0, time
         If they cannot be found in time.
     """
     Deadline.of(time_limit).check("looking for superpixels", IMPORTING + DIVIDING * image.numel())
-    try:
+    with needed("superpixels need scikit-image", "densecrf"):
         from skimage.segmentation import slic
-    except ImportError as error:
-        raise MissingDependencyError(f"superpixels need scikit-image: {install('densecrf')}") from error
     if count < 1 or not 0 < compactness < float("inf"):
         raise OptionError(f"count is {count} and compactness {compactness}; both must be positive")
     if image.dim() != 3 or image.shape[2] not in (1, 3):

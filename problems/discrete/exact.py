@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from blocklp.campaigns import Executor
+from blocklp.campaigns import Executor, InProcess
 from blocklp.deadline import Deadline
 from blocklp.kernels import compiled
-from blocklp.search.best_first import SearchEvent, relative_gap
+from blocklp.search.best_first import Node, SearchEvent, SearchResult, relative_gap
+from blocklp.search.over_workers import Expand, Sharing, branch_and_bound_over
 from blocklp.status import Status
 from blocklp.tables import SHOWN, Table, Tabled, plural
 
@@ -48,6 +49,23 @@ def affordable_loops(module: str, deadline: Deadline) -> Any:
     if found is None or module in _rehearsed or compiled.cached(found, torch.float64) or deadline.affords(found.SECONDS):
         return found
     return None
+
+
+def affordable_rounds(rounds: int, deadline: Deadline, per_second: float, steps: float) -> int:
+    """Return how many rounds of compiled loops there is time for.
+
+    Parameters
+    ----------
+    rounds : int
+        Rounds at most.
+    deadline : Deadline
+        When they must be done.
+    per_second : float
+        Steps that are made in a second, at least.
+    steps : float
+        Steps of a round.
+    """
+    return rounds if math.isinf(deadline.left()) else int(min(rounds, deadline.left() * per_second / max(1.0, steps)))
 
 
 def search_loops(module: str, run: ExactRun) -> Any:
@@ -159,6 +177,35 @@ class ExactRun:
         if self.status is not Status.INTERRUPTED and self.deadline.over():
             self.status = Status.TIME_LIMIT
         return self.status in (Status.INTERRUPTED, Status.TIME_LIMIT)
+
+    def searched(
+        self, roots: Iterable[Node], expand: Expand, alone: Sharing, shared: Sharing, step: float, **given: Any
+    ) -> SearchResult:
+        """Search best first, by the workers if there are some, to labels that no others are better than by a step.
+
+        Parameters
+        ----------
+        roots, expand
+            As in :func:`blocklp.search.branch_and_bound_over`.
+        alone, shared : Sharing
+            How nodes are expanded by this process, and shared among workers.
+        step : float
+            How far apart values are at least.
+        **given
+            Other arguments of that function; without ``log`` an expansion's log has numbers of nodes, which are added up.
+        """
+        return branch_and_bound_over(
+            self.executor or InProcess(),
+            roots,
+            expand,
+            sharing=alone if self.executor is None else shared,
+            tol=0.999 * step,
+            time_limit=self.deadline,
+            **{"callback": self.callback, "log": self._count} | given,
+        )
+
+    def _count(self, nodes: int) -> None:
+        self.nodes += nodes
 
     def result(self, labels: Tensor, energy: float, bound: float, seconds: float) -> ExactResult:
         """Return what was found, and that it is proved unless the status says otherwise.

@@ -20,14 +20,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import blocklp as bl
-from blocklp.campaigns import InProcess
 from blocklp.language.expression import View
 from blocklp.problems.discrete.exact import ExactRun
 from blocklp.problems.discrete.fixed_nodes import both_sides, fixed_node
 from blocklp.problems.discrete.integers import Grid
 from blocklp.problems.discrete.tightening import Labelled, Problem, tightened
 from blocklp.search.best_first import Expansion, Node, SearchEvent
-from blocklp.search.over_workers import Sharing, branch_and_bound_over
+from blocklp.search.over_workers import Sharing
 from blocklp.search.tightening import Budget, Round
 from blocklp.status import Status
 
@@ -209,17 +208,8 @@ class _TightenedSearch:
             self.bound = max(self.bound, first.unresolved[0].bound)
             proven, status = False, Status.STALLED
         else:
-            result = branch_and_bound_over(
-                self.run.executor or InProcess(),
-                first.children,
-                tree.expand,
-                sharing=ALONE if self.run.executor is None else SHARED,
-                tol=0.999 * self.grid.step,
-                cutoff=self.goal(),
-                time_limit=self.run.deadline,
-                callback=told,
-                log=spent,
-            )
+            limits: dict[str, Any] = {"cutoff": self.goal(), "callback": told, "log": spent}
+            result = self.run.searched(first.children, tree.expand, ALONE, SHARED, self.grid.step, **limits)
             self.bound = max(self.bound, result.bound)
             proven, status = result.proven, result.status
             if result.point is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from blocklp.deadline import Deadline
-from blocklp.errors import FormatError, MissingDependencyError, install
+from blocklp.errors import FormatError, needed
 from blocklp.general_solvers.linear_program import LinearProgram, program_of
 from blocklp.general_solvers.small_lp import quiet_highs
 from blocklp.problems.files import MAX_BYTES, format_suffix, read_bytes
@@ -64,10 +64,8 @@ def read_linear_program(
     suffix = format_suffix(path)
     if suffix not in SUFFIXES:
         raise FormatError(f"{path}: linear programs are read from .mps and .lp files, compressed or not")
-    try:
+    with needed("LP files are read by the package highspy", "highs"):
         import highspy
-    except ImportError as error:
-        raise MissingDependencyError(f"LP files are read by the package highspy: {install('highs')}") from error
     deadline = Deadline.of(time_limit)
     data = read_bytes(path, max_bytes=max_bytes, deadline=deadline)
     deadline.check(f"parsing {path}", PER_BYTE * len(data))

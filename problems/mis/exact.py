@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from blocklp.campaigns import Executor, InProcess
+from blocklp.campaigns import Executor
 from blocklp.certify.exact_arithmetic import rounded_down
 from blocklp.deadline import Deadline
 from blocklp.errors import TimeLimitError
@@ -34,7 +34,7 @@ from blocklp.problems.qpbo.exact import solve_qpbo_exactly
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.presolve import minimise_by_elimination, presolve
 from blocklp.search.best_first import Expansion, Node
-from blocklp.search.over_workers import Sharing, branch_and_bound_over
+from blocklp.search.over_workers import Sharing
 from blocklp.status import Status
 
 LONGER = 20
@@ -175,20 +175,7 @@ class Graphs:
         search = GraphSearch(
             part, found.labels, self.grid.step, kernels is not None, 0 if run.executor is None else SPREAD, run.settings
         )
-
-        def count(bounded: int) -> None:
-            run.nodes += bounded
-
-        result = branch_and_bound_over(
-            run.executor or InProcess(),
-            [search.root()],
-            search.expand,
-            sharing=ALONE if run.executor is None else SHARED,
-            tol=0.999 * self.grid.step,
-            time_limit=run.deadline,
-            callback=run.callback,
-            log=count,
-        )
+        result = run.searched([search.root()], search.expand, ALONE, SHARED, self.grid.step)
         heaviest = found.labels if result.point is None else result.point
         found.searched(heaviest, -float(part.weight(heaviest)), result, self.grid)
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, OptionError
 from blocklp.problems.discrete.adjacency import NOISE, Adjacency, check_points
-from blocklp.problems.discrete.exact import affordable_loops
+from blocklp.problems.discrete.exact import affordable_loops, affordable_rounds
 from blocklp.problems.mis.instance import WeightedGraph
 from blocklp.problems.qpbo.arrays import first_true
 
@@ -238,8 +238,7 @@ def tabu_swaps(
     kernels = affordable_loops("blocklp.problems.mis.search_kernels", deadline)
     if kernels is None:
         return start
-    if not math.isinf(deadline.left()):
-        rounds = int(min(rounds, deadline.left() * PER_SECOND / max(1.0, len(members) * round_steps(graph))))
+    rounds = affordable_rounds(rounds, deadline, PER_SECOND, len(members) * round_steps(graph))
     near = Adjacency.build(graph.n, graph.edges, torch.device("cpu"))
     first = np.append(near.first.numpy(), 2 * len(graph.edges))
     found = start.members.cpu().numpy().copy()

@@ -43,24 +43,29 @@ LISTING = 0.2
 LARGEST_CLUSTER = 1024
 """Joint labels of a cluster at most."""
 
+LONGEST = 4
+"""Variables of a cycle at most; where there are none, of up to twice as many."""
+
+LEAST = 1e-6
+"""Least gain of a cluster, relative to the size of the bound."""
+
 CHUNK, TOGETHER = 4_000_000, 10_000
 """Joint labels, and clusters, that are scored at a time."""
 
 
-def cycles(mrf: Mrf, longest: int = 4, *, time_limit: float | bl.Deadline = math.inf) -> list[Scope]:
+def cycles(mrf: Mrf, *, time_limit: float | bl.Deadline = math.inf) -> list[Scope]:
     """List chordless cycles of the graph of pair factors as sets of variables, the shortest first.
 
     Parameters
     ----------
     mrf : Mrf
-    longest : int
-        Variables of a cycle at most; if there are none, cycles of up to twice as many are taken.
+        The energy.
     time_limit : float or Deadline
         Seconds; those found by then are returned.
     """
     deadline = bl.Deadline.of(time_limit)
     graph = networkx.Graph([scope for scope, _ in mrf.factors if len(scope) == 2])
-    for bound in (longest, 2 * longest):
+    for bound in (LONGEST, 2 * LONGEST):
         small: set[Scope] = set()
         for c in itertools.islice(networkx.chordless_cycles(graph, length_bound=bound), MOST_CANDIDATES):
             if deadline.over():
@@ -127,7 +132,6 @@ def violated_clusters(
     solution: bl.Solution,
     candidates: Sequence[Scope],
     most: int,
-    least: float = 1e-6,
     *,
     time_limit: float | bl.Deadline = math.inf,
 ) -> list[Clusters]:
@@ -143,8 +147,6 @@ def violated_clusters(
         Such as :func:`cycles`.
     most : int
         Number of clusters at most.
-    least : float
-        Least gain, relative to the size of the bound.
     time_limit : float or Deadline
         Seconds; candidates that are not looked at by then are left out.
 
@@ -156,7 +158,7 @@ def violated_clusters(
     relaxation.views.learn()
     candidates = [c for c in candidates if c not in relaxation.views]
     gains = scores(relaxation.mrf, edge_values(relaxation, solution), candidates, bl.Deadline.of(time_limit))
-    enough = least * max(float(solution.floor[0]), abs(float(solution.bound[0])))
+    enough = LEAST * max(float(solution.floor[0]), abs(float(solution.bound[0])))
     order: IntArray = np.argsort(-gains, kind="stable")
     return proposed(relaxation, {candidates[k]: float(gains[k]) for k in order[:most].tolist() if gains[k] > enough})
 

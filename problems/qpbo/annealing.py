@@ -16,7 +16,7 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.errors import OptionError
 from blocklp.problems.discrete.adjacency import Adjacency, check_points
-from blocklp.problems.discrete.exact import affordable_loops
+from blocklp.problems.discrete.exact import affordable_loops, affordable_rounds
 from blocklp.problems.qpbo.heuristics import Labellings, coefficients_and_fields, one_flip_descent, tabu_search
 from blocklp.problems.qpbo.instance import Qubo
 
@@ -70,8 +70,7 @@ def anneal(
     kernels = affordable_loops("blocklp.problems.qpbo.annealing_kernels", deadline)
     if kernels is None:
         return start
-    if not math.isinf(deadline.left()):
-        sweeps = int(min(sweeps, deadline.left() * PER_SECOND / max(1.0, len(y) * _steps(qubo))))
+    sweeps = affordable_rounds(sweeps, deadline, PER_SECOND, len(y) * _steps(qubo))
     adjacency = Adjacency.build(qubo.n, qubo.edges, torch.device("cpu"))
     labels = start.y.double().cpu()
     _, coupling, field = coefficients_and_fields(qubo, adjacency, labels)

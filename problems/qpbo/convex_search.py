@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from blocklp.campaigns import InProcess
 from blocklp.deadline import Deadline
 from blocklp.kernels import compiled
 from blocklp.problems.discrete.exact import ExactRun, ExactSettings
 from blocklp.problems.qpbo.convexify import EPS, Spins, Underestimator, convexified
 from blocklp.search.best_first import Expansion, Node, SearchResult
-from blocklp.search.over_workers import Sharing, branch_and_bound_over
+from blocklp.search.over_workers import Sharing
 
 SpinArray = NDArray[np.int8]
 
@@ -222,18 +221,5 @@ def search_convex(spins: Spins, step: float, start: SpinArray, run: ExactRun) ->
         The result of the search, and the best spins ``(n,)``.
     """
     search = ConvexSearch(spins, step, start, run.settings)
-
-    def count(bounded: int) -> None:
-        run.nodes += bounded
-
-    result = branch_and_bound_over(
-        run.executor or InProcess(),
-        [search.root()],
-        search.expand,
-        sharing=ALONE if run.executor is None else SHARED,
-        tol=0.999 * step,
-        time_limit=run.deadline,
-        callback=run.callback,
-        log=count,
-    )
+    result = run.searched([search.root()], search.expand, ALONE, SHARED, step)
     return result, start if result.point is None else result.point

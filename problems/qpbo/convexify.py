@@ -33,6 +33,8 @@ from blocklp.problems.qpbo.arrays import FloatArray, IntArray
 from blocklp.problems.qpbo.instance import Qubo
 
 EPS = float(np.finfo(np.float64).eps)
+DIGITS = 1e-6
+"""Relative gap up to which semidefinite programs are solved."""
 SIGNS = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]], dtype=np.float64)
 
 
@@ -176,7 +178,7 @@ def _factors(matrix: FloatArray) -> bool:
     return True
 
 
-def _semidefinite(coupling: FloatArray, deadline: Deadline, digits: float = 1e-6) -> tuple[FloatArray, FloatArray]:
+def _semidefinite(coupling: FloatArray, deadline: Deadline) -> tuple[FloatArray, FloatArray]:
     """Maximise the sum of u with C - Diag(u) positive semidefinite; return u and the primal matrix of unit diagonal."""
     n = len(coupling)
     x = np.eye(n)
@@ -200,7 +202,7 @@ def _semidefinite(coupling: FloatArray, deadline: Deadline, digits: float = 1e-6
         x, u = x + primal * dx, u + dual * du
         z = coupling - np.diag(u)
         mu = float((z * x).sum()) / (2 * n)
-        if 2 * n * mu <= digits * (1 + abs(u.sum())):
+        if 2 * n * mu <= DIGITS * (1 + abs(u.sum())):
             break
         if primal + dual > 1.6:
             mu *= 0.5

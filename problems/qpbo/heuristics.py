@@ -25,7 +25,7 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.errors import OptionError
 from blocklp.problems.discrete.adjacency import NOISE, Adjacency, check_points
-from blocklp.problems.discrete.exact import affordable_loops
+from blocklp.problems.discrete.exact import affordable_loops, affordable_rounds
 from blocklp.problems.qpbo.instance import Qubo
 
 THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -231,8 +231,7 @@ def tabu_search(qubo: Qubo, y: Tensor, moves: int | None = None, *, time_limit: 
     many = "numba" in sys.modules or moves > MOVES
     kernels = affordable_loops("blocklp.problems.qpbo.search_kernels", deadline) if many and y.device.type == "cpu" else None
     if kernels is not None:
-        if not math.isinf(deadline.left()):
-            moves = int(min(moves, deadline.left() * PER_SECOND / max(1, len(y) * (qubo.n + 2 * len(qubo.edges) // qubo.n))))
+        moves = affordable_rounds(moves, deadline, PER_SECOND, len(y) * (qubo.n + 2 * len(qubo.edges) // qubo.n))
         lists = (adjacency.first, adjacency.degree, adjacency.neighbour)
         kernels.flips(len(y), *lists, coupling, tenure, moves, side, field, found)
     else:

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 import blocklp as bl
-from blocklp.campaigns import InProcess
 from blocklp.errors import ShapeError
 from blocklp.problems.discrete.exact import ExactRun
 from blocklp.problems.discrete.fixed_nodes import both_sides, fixed_node
@@ -26,7 +25,7 @@ from blocklp.problems.qpbo.presolve import LabelArray
 from blocklp.problems.qpbo.relaxation import roof_duality_model
 from blocklp.search.best_first import Expansion, Node
 from blocklp.search.nodes import NodeBounds
-from blocklp.search.over_workers import Sharing, branch_and_bound_over
+from blocklp.search.over_workers import Sharing
 from blocklp.status import Status
 
 SWEEPS = 16
@@ -168,15 +167,7 @@ def search_nodes(qubo: Qubo, labels: LabelArray, grid: Grid, run: ExactRun, rule
     search = _NodeSearch(qubo, labels, 0.999 * grid.step, rule)
     bound = -math.inf
     try:
-        found = branch_and_bound_over(
-            run.executor or InProcess(),
-            [search.root(run.deadline)],
-            search.expand,
-            sharing=ALONE if run.executor is None else SHARED,
-            tol=search.margin,
-            time_limit=run.deadline,
-            callback=run.callback,
-        )
+        found = run.searched([search.root(run.deadline)], search.expand, ALONE, SHARED, grid.step)
         run.nodes += found.nodes
         status, bound = (Status.OPTIMAL if found.proven else found.status), found.bound
         labels = labels if found.point is None else found.point

@@ -192,44 +192,6 @@ class Rational:
         return (Fraction(total) + sum((r for r in residual if r < 0), zero)) / self._common
 
 
-def proof_to_json(proof: Branch | Leaf) -> str:
-    """Write a proof as a JSON list, from the root downwards, with exact numbers.
-
-    A branch is its variable, followed by its part at 0 and that at 1; a leaf is its list of multipliers.
-    """
-    written: list[Any] = []
-    work = [proof]
-    while work:
-        node = work.pop()
-        if isinstance(node, Leaf):
-            written.append([list(m) for m in node.multipliers])
-        else:
-            written.append(node.variable)
-            work += [node.one, node.zero]
-    return json.dumps(written)
-
-
-def proof_from_json(text: str) -> Branch | Leaf:
-    """Read what :func:`proof_to_json` wrote.
-
-    Raises
-    ------
-    FormatError
-        The text is not such a proof.
-    """
-    built: list[Branch | Leaf] = []
-    try:
-        for item in reversed(json.loads(text)):
-            if type(item) is int:
-                built.append(Branch(item, built.pop(), built.pop()))
-            else:
-                built.append(Leaf(tuple((float(a), float(b), float(c)) for a, b, c in item)))
-        (proof,) = built
-    except (ValueError, TypeError, IndexError, OverflowError, RecursionError) as error:
-        raise FormatError(f"not a proof: {error}") from error
-    return proof
-
-
 def log_line(fixings: tuple[tuple[int, int], ...], found: int | Leaf) -> str:
     """Return a line of the log of a search: the fixings of a node in their order, and its leaf or the variable that splits it."""
     item = found if isinstance(found, int) else [list(m) for m in found.multipliers]

@@ -24,7 +24,7 @@ from blocklp.deadline import Deadline
 from blocklp.errors import NonFiniteError, OptionError, ShapeError, TimeLimitError
 from blocklp.problems.verification.balls import Ball, Balls
 from blocklp.problems.verification.network import Network
-from blocklp.problems.verification.operations import Add, Affine, Relu, SmoothActivation
+from blocklp.problems.verification.operations import Add, Affine, Relu, SmoothActivation, send
 from blocklp.problems.verification.properties import Clause, Property
 
 LEAKS = (0.0, 0.003, 0.01, 0.03)
@@ -340,5 +340,5 @@ def _gradient(network: Network, results: list[Tensor], cost: Tensor, leak: Tenso
         elif isinstance(op, Affine):
             y = op.adjoint(y)
         for of in op.inputs if isinstance(op, Add) else op.inputs[:1]:
-            pending[of] = pending[of] + y if of in pending else y
+            send(pending, of, y)
     return pending[0].flatten(1)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -75,7 +74,6 @@ def network_bounds(
     signs: Mapping[int, Tensor] | None = None,
     time_limit: float | Deadline = math.inf,
     solver: str = "highs",
-    callback: Callable[[LayerBounds], Any] | None = None,
 ) -> NetworkBounds:
     """Bound every neuron of a network over a box of inputs, or over each of several boxes.
 
@@ -106,8 +104,6 @@ def network_bounds(
         Seconds; layers that are not reached keep interval bounds.
     solver : str
         The LP code of "exact", one of :func:`blocklp.reference`.
-    callback : callable, optional
-        Gets the :class:`LayerBounds` of every layer when it is done.
 
     Returns
     -------
@@ -172,13 +168,7 @@ def network_bounds(
         known={} if known is None else known.relaxation.bounds,
     )
     layers: list[LayerBounds] = []
-
-    def add(layer: LayerBounds) -> None:
-        layers.append(layer if several else layer.box(0))
-        if callback is not None:
-            callback(layers[-1])
-
-    tightener.run(add)
+    tightener.run(lambda layer: layers.append(layer if several else layer.box(0)))
     if tightener.empty:
         raise ModelError("the signs contradict each other: no input has them all")
     seconds = time.perf_counter() - began

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.errors import MissingDependencyError, ModelError, NonFiniteError, OptionError, ShapeError, install
+from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError, needed
 from blocklp.general_solvers.linear_program import Array, LinearProgram, loaded_highs
 from blocklp.general_solvers.solvers import Answer, lp_solver
 from blocklp.problems.verification.network import Network
@@ -409,10 +409,8 @@ class _Highs:
 
 
 def _highspy() -> Any:
-    try:
+    with needed("exact LPs of networks need the package highspy", "highs"):
         import highspy
-    except ImportError as error:
-        raise MissingDependencyError(f"exact LPs of networks need the package highspy: {install('highs')}") from error
     return highspy
 
 

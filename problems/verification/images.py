@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from blocklp.errors import FormatError, MissingDependencyError, OptionError, ShapeError, install
+from blocklp.errors import FormatError, OptionError, ShapeError, needed
 from blocklp.problems.files import MAX_BYTES, read_bytes, read_text
 from blocklp.problems.verification.balls import Ball
 
@@ -159,10 +159,8 @@ def _parse_row(path: Path, row: int, cells: Sequence[str]) -> tuple[int, Array]:
 
 
 def _read_picture(path: Path) -> Array:
-    try:
+    with needed("pictures need matplotlib", "plot"):
         from matplotlib import image
-    except ImportError as error:
-        raise MissingDependencyError(f"pictures need matplotlib: {install('plot')}") from error
     try:
         found = _unit(np.asarray(image.imread(path)))
     except FileNotFoundError:

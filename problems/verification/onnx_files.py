@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blocklp.deadline import Deadline
-from blocklp.errors import FormatError, MissingDependencyError, ShapeError, install
+from blocklp.errors import FormatError, ShapeError, needed
 from blocklp.problems.files import MAX_BYTES, read_bytes
 
 if TYPE_CHECKING:
@@ -35,10 +35,8 @@ def require_onnx() -> Any:
     MissingDependencyError
         It is not installed.
     """
-    try:
+    with needed("networks in files need the package onnx", "verify"):
         import onnx
-    except ImportError as error:
-        raise MissingDependencyError(f"networks in files need the package onnx: {install('verify')}") from error
     return onnx
 
 
@@ -119,10 +117,8 @@ class Runtime:
         source: Path | bytes | None = None,
         deadline: Deadline | None = None,
     ) -> None:
-        try:
+        with needed("a replay needs the package onnxruntime", "verify"):
             import onnxruntime
-        except ImportError as error:
-            raise MissingDependencyError(f"a replay needs the package onnxruntime: {install('verify')}") from error
         self.file = Path(path)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1

@@ -419,3 +419,8 @@ def float_error(op: Op, size: Tensor, unit: float) -> Tensor | None:
     share = terms * unit / (1 - terms * unit) if terms * unit < 1 else math.inf
     # A little more, for the rounding of this bound.
     return (1.001 * share) * size + terms * LEAST_NORMAL
+
+
+def send(pending: dict[int, Tensor], to: int, y: Tensor) -> None:
+    """Add ``y`` to what a backward pass has in store for the operation in a place."""
+    pending[to] = pending[to] + y if to in pending else y

@@ -74,12 +74,9 @@ def maximum(lowering: Lowering, a: Value | Tensor, b: Value | Tensor, name: str)
     name : str
         Of the operations.
     """
-    if isinstance(a, Tensor) or isinstance(b, Tensor):
-        value, constant = (a, b) if isinstance(a, Value) else (b, a)
-        assert isinstance(value, Value) and isinstance(constant, Tensor)
-        ahead = lowering.relu(lowering.scale(value, 1.0, -constant.double(), name), name)
-        return lowering.scale(ahead, 1.0, constant, name)
-    return lowering.add(a, lowering.relu(lowering.subtract(b, a, name), name), name)
+    if isinstance(a, Value) and isinstance(b, Value):
+        return lowering.add(a, lowering.relu(lowering.subtract(b, a, name), name), name)
+    return _beside_constant(lowering, a, b, 1.0, name)
 
 
 def minimum(lowering: Lowering, a: Value | Tensor, b: Value | Tensor, name: str) -> Value:
@@ -90,12 +87,17 @@ def minimum(lowering: Lowering, a: Value | Tensor, b: Value | Tensor, name: str)
     lowering, a, b, name
         As in :func:`maximum`.
     """
-    if isinstance(a, Tensor) or isinstance(b, Tensor):
-        value, constant = (a, b) if isinstance(a, Value) else (b, a)
-        assert isinstance(value, Value) and isinstance(constant, Tensor)
-        over = lowering.relu(lowering.scale(value, -1.0, constant, name), name)
-        return lowering.scale(over, -1.0, constant, name)
-    return lowering.subtract(a, lowering.relu(lowering.subtract(a, b, name), name), name)
+    if isinstance(a, Value) and isinstance(b, Value):
+        return lowering.subtract(a, lowering.relu(lowering.subtract(a, b, name), name), name)
+    return _beside_constant(lowering, a, b, -1.0, name)
+
+
+def _beside_constant(lowering: Lowering, a: Value | Tensor, b: Value | Tensor, sign: float, name: str) -> Value:
+    """The maximum (``sign`` 1) or minimum (-1) of a value and a constant."""
+    value, constant = (a, b) if isinstance(a, Value) else (b, a)
+    assert isinstance(value, Value) and isinstance(constant, Tensor)
+    over = lowering.relu(lowering.scale(value, sign, -sign * constant.double(), name), name)
+    return lowering.scale(over, sign, constant, name)
 
 
 def largest(lowering: Lowering, value: Value, elements: Array, name: str) -> Value:

@@ -8,7 +8,7 @@ pre-activation is shared by the block that makes it and the one that uses it.  S
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -22,7 +22,7 @@ from blocklp.oracles.relu import Kind, ReluAffine, ReluHull
 from blocklp.oracles.smooth import hull
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operation_matrices import sparse_matrix
-from blocklp.problems.verification.operations import Add, Affine, Input, Relu, SmoothActivation, activated
+from blocklp.problems.verification.operations import Add, Affine, Input, Relu, SmoothActivation, activated, send
 from blocklp.problems.verification.relaxation import Pair, Relaxation
 from blocklp.results.state import State
 
@@ -55,26 +55,30 @@ class Segment:
         """Most roundings of one number: those of all operations on the way."""
         return sum(op.terms if isinstance(op, Affine) else 2 for op in (self.network.ops[at] for at in self.path))
 
-    def _forward(self, x: Sequence[Tensor], absolute: bool) -> Tensor:
-        ops = self.network.ops
-        results = {s: t.reshape(-1, *ops[s].shape) for s, t in zip(self.sources, x, strict=True)}
+    def _walk(self, results: dict[int, Any], apply: Callable[[Affine, Any], Any]) -> Any:
+        """The result, from those of the sources, where ``apply`` does what an operation does."""
         for at in self.path:
-            op = ops[at]
+            op = self.network.ops[at]
             first = results[op.inputs[0]]
             if isinstance(op, Add):
                 results[at] = first + results[op.inputs[1]]
             else:
                 assert isinstance(op, Affine)
-                results[at] = (op.absolute() if absolute else op)(first)
-        return results[self.node].flatten(1)
+                results[at] = apply(op, first)
+        return results[self.node]
+
+    def _shaped(self, x: Sequence[Tensor]) -> dict[int, Any]:
+        return {s: t.reshape(-1, *self.network.ops[s].shape) for s, t in zip(self.sources, x, strict=True)}
 
     def __call__(self, x: Sequence[Tensor]) -> Tensor:
         """The result."""
-        return self._forward(x, absolute=False)
+        found: Tensor = self._walk(self._shaped(x), lambda op, value: op(value))
+        return found.flatten(1)
 
     def magnitude(self, x: Sequence[Tensor]) -> Tensor:
         """The sum of magnitudes."""
-        return self._forward(x, absolute=True)
+        found: Tensor = self._walk(self._shaped(x), lambda op, value: op.absolute()(value))
+        return found.flatten(1)
 
     def shift(self) -> Tensor:
         """The constant."""
@@ -90,25 +94,17 @@ class Segment:
             op, value = ops[at], pending.pop(at)
             parts = [value, value] if isinstance(op, Add) else [op.adjoint(value)] if isinstance(op, Affine) else []
             for before, part in zip(op.inputs, parts, strict=True):
-                pending[before] = pending[before] + part if before in pending else part
+                send(pending, before, part)
         return [pending[s].flatten(1) for s in self.sources]
 
     def matrix(self) -> csr_array:
         """The linear maps of the sources, beside each other."""
-        ops = self.network.ops
-        sizes = [math.prod(ops[s].shape) for s in self.sources]
+        sizes = [math.prod(self.network.ops[s].shape) for s in self.sources]
         whole = eye_array(sum(sizes), format="csr")
         ends = np.cumsum([0, *sizes]).tolist()
-        found = {s: csr_array(whole[begin:end]) for s, begin, end in zip(self.sources, ends[:-1], ends[1:], strict=True)}
-        for at in self.path:
-            op = ops[at]
-            first = found[op.inputs[0]]
-            if isinstance(op, Add):
-                found[at] = first + found[op.inputs[1]]
-            else:
-                assert isinstance(op, Affine)
-                found[at] = sparse_matrix(op) @ first
-        return found[self.node]
+        parts = {s: csr_array(whole[begin:end]) for s, begin, end in zip(self.sources, ends[:-1], ends[1:], strict=True)}
+        found: csr_array = self._walk(parts, lambda op, matrix: sparse_matrix(op) @ matrix)
+        return found
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         """Other precision."""

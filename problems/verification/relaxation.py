@@ -30,7 +30,7 @@ from blocklp.deadline import Deadline
 from blocklp.problems.verification.balls import Balls, picked
 from blocklp.problems.verification.curve_slopes import MIDDLE, CurveSlopes
 from blocklp.problems.verification.network import Network
-from blocklp.problems.verification.operations import Add, Affine, Input, Relu, SmoothActivation, float_error
+from blocklp.problems.verification.operations import Add, Affine, Input, Relu, SmoothActivation, float_error, send
 from blocklp.rounding import rounding
 
 Pair = tuple[Tensor, Tensor]
@@ -284,7 +284,7 @@ class Relaxation:
                         size = size + 4 * (betas[at].abs() * self.widest[at]).flatten(1).sum(1)
                 y = rho
             elif isinstance(op, Add):
-                _send(pending, op.inputs[1], y)
+                send(pending, op.inputs[1], y)
             else:
                 assert isinstance(op, Affine)
                 if valued:
@@ -292,7 +292,7 @@ class Relaxation:
                 if charge:
                     size = size + y.abs().flatten(1) @ self.magnitudes[at].flatten()
                 y = op.adjoint(y)
-            _send(pending, op.inputs[0], y)
+            send(pending, op.inputs[0], y)
         y = pending[0]
         if valued:
             inputs = torch.minimum(y * self.lower, y * self.upper).flatten(1).sum(1)
@@ -441,7 +441,3 @@ def undecided(network: Network, at: int, low: Tensor, high: Tensor) -> Tensor:
 def _nonpositive(y: Tensor) -> Tensor:
     """1 where ``y`` is zero or less, 0 elsewhere, in the dtype of ``y``."""
     return torch.le(y, 0, out=torch.empty_like(y))
-
-
-def _send(pending: dict[int, Tensor], to: int, y: Tensor) -> None:
-    pending[to] = pending[to] + y if to in pending else y

@@ -107,8 +107,7 @@ def windowed(
             if (of := relaxation.balls) is not None:  # what some inputs are within a ball is a ball again
                 balls = Balls(*(_cut(b, boxes, row, column, sizes[0]) for b in (of.centre, of.axes)))
         elif isinstance(op, Conv):
-            row = row * op.stride[0] - op.padding[2]
-            column = column * op.stride[1] - op.padding[0]
+            row, column = _corner(op, row, column)
     return Relaxation(small, lower, upper, bounds, relaxation.deadline, balls), channel, cut
 
 
@@ -145,9 +144,13 @@ def uncut(
             padded[each, rows[:, :, None], columns[:, None, :]] = found[at].permute(0, 2, 3, 1)
             whole[at] = padded[:, high : high + height, wide : wide + width].permute(0, 3, 1, 2)
         elif isinstance(op, Conv):
-            row = row * op.stride[0] - op.padding[2]
-            column = column * op.stride[1] - op.padding[0]
+            row, column = _corner(op, row, column)
     return whole
+
+
+def _corner(op: Conv, row: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
+    """The corners of windows before a convolution, of those with given corners behind it."""
+    return row * op.stride[0] - op.padding[2], column * op.stride[1] - op.padding[0]
 
 
 def _cut(images: Tensor, which: Tensor, row: Tensor, column: Tensor, size: tuple[int, int]) -> Tensor:

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from blocklp.errors import FormatError, MissingDependencyError, install
+from blocklp.errors import FormatError, needed
 from blocklp.problems.files import Allowance
 from blocklp.problems.mrf.formats.words import ENTRY, MOST_VARIABLES
 from blocklp.problems.mrf.instance import Mrf
@@ -97,10 +97,8 @@ def read_opengm(allowance: Allowance, name: str) -> Mrf:
             raise FormatError(f"{path} is not a file of HDF5; decompress it, or pass the format that it has")
     if path.stat().st_size > allowance.max_bytes:
         raise FormatError(f"{path} holds more than {allowance.max_bytes} bytes; raise max_bytes if it may")
-    try:
+    with needed(f"{path}: models of OpenGM are read by h5py", "opengm"):
         h5py: Any = importlib.import_module("h5py")
-    except ImportError as error:
-        raise MissingDependencyError(f"{path}: models of OpenGM are read by h5py; {install('opengm')}") from error
     try:
         with h5py.File(path, "r") as file:
             groups = [group for group in file.values() if isinstance(group, h5py.Group) and "header" in group]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocklp.errors import MissingDependencyError, install
+from blocklp.errors import needed
 from blocklp.problems.verification.digits import GREY, layers
 
 TRAINED = 1500
@@ -115,10 +115,8 @@ def save(path: Path, net: nn.Sequential, images: Tensor, labels: Tensor) -> None
 
 def main() -> None:
     """Train, report and save."""
-    try:
+    with needed("training needs scikit-learn", "train"):
         from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise MissingDependencyError(f"training needs scikit-learn: {install('train')}") from error
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("digits.npz")
     torch.set_num_threads(1)  # sums in one order
     pixels, classes = load_digits(return_X_y=True)

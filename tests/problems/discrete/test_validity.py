@@ -14,6 +14,7 @@ import torch
 import blocklp as bl
 from blocklp.errors import ModelError
 from blocklp.kernels import compiled
+from blocklp.problems.discrete import exact as discrete_exact
 from blocklp.problems.discrete import tightened_search
 from blocklp.problems.discrete.adjacency import sparse_graph
 from blocklp.problems.discrete.exact import ExactRun, ExactSettings
@@ -218,7 +219,8 @@ def frustrated(seed):
     [
         *((qpbo_module, name) for name in ("presolve", "one_flip_descent", "cheapest_order", "tabu_search", "solve_qpbo", "fold")),
         *((qpbo_module, name) for name in ("minimise_by_elimination", "search_convex")),
-        *((convex_search, name) for name in ("convexified", "branch_and_bound_over")),
+        (convex_search, "convexified"),
+        (discrete_exact, "branch_and_bound_over"),
         (Spins, "of"),
     ],
 )
@@ -233,7 +235,8 @@ def test_an_interrupt_anywhere_leaves_a_bracket_of_the_minimum(owner, name, all_
     "owner, name",
     [
         *((qpbo_module, name) for name in ("search_tightened", "round_fractional", "minimised", "fold")),
-        *((tightened_search, name) for name in ("tightened", "branch_and_bound_over", "better")),
+        *((tightened_search, name) for name in ("tightened", "better")),
+        (discrete_exact, "branch_and_bound_over"),
         *((tightened_search._TightenedSearch, name) for name in ("tighten", "branch", "offer")),
         *((tightened_search.TightenedTree, name) for name in ("expand", "expanded")),
         (bl.Nodes, "solve"),
@@ -259,11 +262,8 @@ def crowded(seed):
 @pytest.mark.parametrize(
     "owner, name",
     [
-        *(
-            (mis_module, name)
-            for name in ("swap_descent", "_kernel", "tabu_swaps", "_orders", "solve_qpbo_exactly", "branch_and_bound_over")
-        ),
-        (mis_module, "_graph"),
+        *((mis_module, name) for name in ("swap_descent", "_kernel", "tabu_swaps", "_orders", "solve_qpbo_exactly", "_graph")),
+        (discrete_exact, "branch_and_bound_over"),
         *((ReducedGraph, name) for name in ("reduce", "fix_by_flow", "lift", "drop")),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("numba", reason="tightened searches bound nodes in compiled loops")
 
 import blocklp as bl
+from blocklp.problems.discrete import exact as discrete_exact
 from blocklp.problems.discrete import tightened_search
 from blocklp.problems.discrete.elimination import cheapest_order, eliminate
 from blocklp.problems.discrete.exact import ExactSettings
@@ -128,7 +129,8 @@ def test_a_deadline_leaves_a_bracket(hard):
     ("place", "name"),
     [
         *((mrf_exact, name) for name in ("reduced", "cheapest_order", "incumbent", "relax", "tightening_of", "improved")),
-        *((tightened_search, name) for name in ("tightened", "branch_and_bound_over", "better")),
+        *((tightened_search, name) for name in ("tightened", "better")),
+        (discrete_exact, "branch_and_bound_over"),
         *((tightened_search._TightenedSearch, name) for name in ("tighten", "branch", "offer")),
         *((tightened_search.TightenedTree, name) for name in ("expand", "expanded")),
         (bl.Nodes, "solve"),

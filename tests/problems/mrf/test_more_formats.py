@@ -217,7 +217,7 @@ def test_opengm(tmp_path):
 def test_opengm_without_h5py(tmp_path, monkeypatch):
     (tmp_path / "a.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(MissingDependencyError, match=r"a\.h5.*h5py; pip install .*opengm"):
+    with pytest.raises(MissingDependencyError, match=r"a\.h5.*h5py: pip install .*opengm"):
         read_mrf(tmp_path / "a.h5")
     (tmp_path / "b.h5").write_text("text")
     with pytest.raises(FormatError, match="not a file of HDF5"):
