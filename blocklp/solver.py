@@ -399,7 +399,7 @@ class Solver:
             with within_memory(self.device):
                 problem = self._stated.assembled(given, self.device, deadline)
             plan = Plan(problem, backend=self._asked, settings=self._settings)
-            if bounds is None:
+            if bounds is None and self._stated.shard is None:  # a part is stated where memory is short
                 self._structure = plan
         return plan
 
@@ -416,9 +416,9 @@ class Solver:
             if all(a is b for a, b in zip(now, before, strict=True)):
                 return cost.clone(), offset.clone()
         cost, offset = (self.sense.turn(part).to(self.device) for part in self._stated.costs(values))
-        if now:
-            self._fixed = now, cost, offset
-        return cost.clone(), offset.clone()
+        if now and self._stated.shard is None:
+            self._fixed = now, cost.clone(), offset.clone()
+        return cost, offset
 
     def _refuse_unknown(self, values: Values) -> None:
         """Refuse values of what the objective does not hold."""

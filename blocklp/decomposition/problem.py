@@ -242,6 +242,11 @@ class Decomposition:
         """Number of copies of an instance that are in blocks."""
         return self.groups[-1].stop
 
+    def outline(self) -> Decomposition:
+        """Return costs, groups and scopes, without what only a solve needs of the variables."""
+        nothing = self.cost.new_zeros(1, 1).expand(1, self.cost.shape[1])
+        return replace(self, lower=nothing, upper=nothing, counts=nothing, grid=None, beyond=None)
+
     @cached_property
     def reach(self) -> Tensor:
         """Largest magnitude that each variable can have: ``(batch or 1, variables)``."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -38,7 +38,7 @@ ALL = 2**62
 """Copies of a chunk: instances are not divided any further."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class SharedSolve:
     """A solve whose blocks processes share.
 
@@ -50,11 +50,14 @@ class SharedSolve:
         How they add up, and what they save.
     stated : StatedPart or None
         The part of the model that this process states; None where every process states the whole model.
+    whole : Plan or None
+        The plan of all that this process states of a part, until :meth:`run` begins.
     """
 
     processes: Processes
     mesh: Mesh
     stated: StatedPart | None = None
+    whole: Plan | None = field(default=None, init=False)
 
     @property
     def fixed(self) -> bool:
@@ -71,12 +74,17 @@ class SharedSolve:
         return "admm" if problem.rows is None and closed else "pdhg"
 
     def boxed(self, plan: Plan) -> Plan:
-        """The plan of the blocks of this process, where it states a part (:meth:`StatedPart.boxed`)."""
+        """The plan of the blocks of this process, where it states a part (:meth:`StatedPart.boxed`).
+
+        Nobody but :meth:`run` gets the bounds of its variables, so that their memory is free while passes are
+        made.
+        """
         if self.stated is None or not _indexed(plan.problem):
             return plan
         form = self.stated.form(plan.problem)
         self.processes.agree(form, "a variable, a block type, or what bounds cut off of blocks")
-        return replace(plan, problem=self.stated.boxed(plan.problem))
+        self.whole = replace(plan, problem=self.stated.boxed(plan.problem))
+        return replace(plan, problem=self.whole.problem.outline())
 
     def heard(
         self, callback: Callable[[Event], Any] | None, verbose: bool
@@ -98,7 +106,8 @@ class SharedSolve:
         Parameters
         ----------
         plan : Plan
-            The problem as this process states it, in float64, and the backend asked for.
+            The problem as this process states it, in float64, and the backend asked for; of a part what
+            :meth:`boxed` returned.
         method, dtype, limits, start, hooks
             As in :func:`blocklp.engine.loop.run`; a callback is called in the first process alone.
 
@@ -114,7 +123,8 @@ class SharedSolve:
         ModelError, OptionError
             If the problem or the method is not one that processes can share.
         """
-        processes, problem = self.processes, plan.problem
+        processes, plan, self.whole = self.processes, self.whole or plan, None
+        problem = plan.problem
         saving = self.mesh.save is not None, self.mesh.save_every
         options = limits.passes, limits.patience, limits.check_every, limits.feasibility_tol, saving
         observed = hooks.record is not None, hooks.repair is not None
@@ -133,6 +143,10 @@ class SharedSolve:
         columns = self.stated.columns() if self.stated is not None and by_rows else None
         part = sharded(problem, processes, self.fixed, backend, common, columns)
         _refuse_part(part.problem, processes, method)
+        kept = None
+        if self.mesh.save is not None:
+            asked = problem, (method, dtype, self.fixed)
+            kept = Checkpoints.of(self.mesh, processes, part, self.stated, asked)
         settings = replace(plan.settings, cached_copies=ALL, looped_copies=ALL)
         own = Plan(part.problem, deadline, backend, settings)
         duals = None if start.duals is None else part.cut(start.duals)
@@ -140,11 +154,9 @@ class SharedSolve:
         eta = start.eta if weights is None else weights.to(dtype)
         repair = None if hooks.repair is None else _repaired(hooks.repair, part, processes)
         begin, hooks = Start(duals, eta), Hooks(repair, _agreed(hooks, processes), hooks.record)
-        if self.mesh.save is not None:
-            kept = Checkpoints.of(
-                self.mesh, processes, part, self.stated, (problem, (method, dtype, self.fixed))
-            )
+        if kept is not None:
             begin, hooks = replace(begin, snapshot=kept.find()), replace(hooks, save=kept.save)
+        del plan, problem  # of whose tensors a part has its own
         results = run_settled(own, method, dtype, limits, begin, hooks)
         x, seconds = _points(results.x, part, processes), processes.from_first(results.seconds)
         duals = part.placed(results.duals)

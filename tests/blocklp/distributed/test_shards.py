@@ -17,9 +17,12 @@ from .processes import model, random_qubo, together
 def in_parts(options):
     """The solution of roof duality whose pairs processes share, in this process."""
     part = shard_of(random_qubo(60, 150), dist.get_rank(), dist.get_world_size())
-    found = part.compile(backend="torch").solve(mesh=True, **options)
+    solver = part.compile(backend="torch")
+    found = solver.solve(mesh=True, **options)
+    again = solver.solve(mesh=True, **options)  # what the first solve had compiled of a part is not kept
     return {
         "hash": solution_hash(found, mesh=True),
+        "again": solution_hash(again, mesh=True),
         "bound": float(found.bound[0]),
         "safe": float(found.safe_bound[0]),
         "objective": float(found.objective[0]),
@@ -48,7 +51,7 @@ def test_parts_have_the_bits_of_the_whole_model():
     best = float(reference(model()).objective[0])
     for world in (1, 2, 3):
         answers = together(in_parts, world, options)
-        assert {answer["hash"] for answer in answers} == {right}
+        assert {answer[name] for answer in answers for name in ("hash", "again")} == {right}
         assert sum(answer["pairs"] for answer in answers) == len(random_qubo(60, 150).edges)
         for answer in answers:
             assert answer["z"].shape == (1, answer["pairs"])
