@@ -133,7 +133,7 @@ class SharedSolve:
         alike = start.duals if common is None else None
         own_hash = problem_hash(problem, (stated, start.duals is None), (alike, start.eta), common)
         processes.agree(own_hash, "the model, the warm start or an option")
-        _refuse(problem, method, self)
+        _refuse(problem, method)
         deadline = AgreedDeadline(limits.deadline, processes)
         limits = replace(limits, deadline=deadline, project=False)
         backend = _common(plan.settled(dtype, method.usual, method.knows_rows).backend, processes)
@@ -189,20 +189,17 @@ def _indexed(problem: Decomposition) -> bool:
     return problem.batch == 1 and not problem.coupling.maps
 
 
-def _refuse(problem: Decomposition, method: Method, solve: SharedSolve) -> None:
+def _refuse(problem: Decomposition, method: Method) -> None:
     """Refuse what processes cannot share.
 
     Raises
     ------
     ModelError, OptionError
-        If the model has structured scopes or several instances, if processes state parts of a model with
-        rows, or the method is one that processes cannot share, or cannot save.
+        If the model has structured scopes or several instances, or the method is one that processes cannot
+        share.
     """
     if problem.cost.device.type != "cpu":
         raise OptionError(f"{ONLY}, on CPUs; the model was compiled for {problem.cost.device}")
-    if problem.rows is not None and solve.stated is not None:
-        what = "processes state parts of a model with rows beside the blocks"
-        raise ModelError(f"{ONLY}, and {what}; state the whole model in every process")
     if problem.batch > 1:
         raise ModelError(f"{ONLY}, and there are {problem.batch} instances; solve them one by one")
     if problem.coupling.maps:
@@ -210,10 +207,6 @@ def _refuse(problem: Decomposition, method: Method, solve: SharedSolve) -> None:
     if not isinstance(method, Admm | Pdhg):
         what = f"method {type(method).__name__} does not do so"
         raise OptionError(f"{ONLY} by ADMM or PDHG; {what}, choose 'auto', 'admm' or 'pdhg'")
-    if solve.mesh.save is not None and not method.snapshots:
-        raise OptionError(
-            f"save of a mesh keeps iterates of ADMM, not of {type(method).__name__}; leave it out"
-        )
 
 
 def _refuse_part(problem: Decomposition, processes: Processes, method: Method) -> None:

@@ -12,7 +12,9 @@ from blocklp.decomposition.incidence import Coupling
 from blocklp.decomposition.problem import Decomposition, Group
 from blocklp.distributed.processes import Processes
 from blocklp.errors import ModelError
+from blocklp.language.handles import Rows
 from blocklp.language.instances import taken
+from blocklp.language.row_expression import activities
 from blocklp.language.shard import Shard
 from blocklp.language.statement import Statement
 from blocklp.results.state import State
@@ -127,6 +129,23 @@ class StatedPart:
         """Sum what variables of other processes cost at a point ``(1, variables)``: ``(1,)``."""
         own = (problem.cost * x)[:, ~self.common].sum(1)
         return self.processes.sum(own.clone()) - own
+
+    def rows_of_all(self, x: Tensor) -> tuple[Rows, ...]:
+        """The rows of the model, whose sides are less by what private variables of others add to activities.
+
+        Parameters
+        ----------
+        x : Tensor
+            ``(1, variables)`` float64: the point of this process.
+        """
+        private, found = x.masked_fill(self.common, 0.0), []
+        for handle in self.model.rows:
+            stated = handle.constraint
+            own = activities(stated.matrix, private)
+            others = self.processes.sum(own.clone()) - own
+            sides = {name: getattr(stated, name) - others for name in ("lower", "upper")}
+            found.append(replace(handle, constraint=replace(stated, **sides)))
+        return tuple(found)
 
     def joined(self, state: State) -> State:
         """The state of this process's blocks with the multipliers that others have for common variables."""

@@ -7,7 +7,7 @@ from scipy.sparse import random_array
 
 import blocklp as bl
 from blocklp.distributed import Mesh
-from blocklp.errors import ModelError, OptionError
+from blocklp.errors import OptionError
 from blocklp.general_solvers.solvers import reference
 from blocklp.oracles import Cut, Knapsack, Polytope
 from blocklp.problems.lp import model_of_rows
@@ -201,24 +201,3 @@ def infeasible():
     model.add_rows(np.ones((1, 4)), x, None, 1.0)
     model.minimize(x.sum())
     return told(model.compile(backend="torch").solve(mesh=True))
-
-
-def part_with_rows(save):
-    """What is refused."""
-    said = []
-    model = bl.Model.shard(torch.distributed.get_rank(), 2)
-    x = model.variable("x", 4, lower=0, upper=1)
-    model.add_rows(np.ones((1, 4)), x, None, 1.0)
-    model.minimize(x.sum())
-    for own, mesh in ((model, True), (general(), Mesh(save=save))):
-        try:
-            own.compile(backend="torch").solve(mesh=mesh)
-        except (ModelError, OptionError) as error:
-            said.append(str(error))
-    return said
-
-
-def test_parts_with_rows_and_their_saves_are_refused(tmp_path):
-    for said in together(part_with_rows, 2, str(tmp_path / "saved")):
-        assert "state the whole model" in said[0]
-        assert "leave it out" in said[1]

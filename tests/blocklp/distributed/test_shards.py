@@ -1,5 +1,6 @@
 """Models of which every process states a part: the bits are those of the whole model, cut into the same blocks."""
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -8,7 +9,7 @@ import blocklp as bl
 from blocklp.distributed import solution_hash
 from blocklp.errors import ModelError, OptionError, ProcessError
 from blocklp.general_solvers.solvers import reference
-from blocklp.oracles import Simplex
+from blocklp.oracles import AtMostOne, Simplex
 from blocklp.problems.qpbo import shard_of
 
 from .processes import model, random_qubo, together
@@ -59,6 +60,56 @@ def test_parts_have_the_bits_of_the_whole_model():
             assert answer["objective"] == pytest.approx(best, rel=2e-5)
             assert answer["safe"] <= best
             assert answer["bound"] == pytest.approx(best, rel=2e-5)
+
+
+def capacities(rank, world):
+    """Sources that take at most one of their edges, capacities of destinations, which more of them costs, alike in all processes."""
+    random, part = np.random.default_rng(4), bl.Model() if world is None else bl.Model.shard(rank, world)
+    destination, weight, value = random.integers(0, 5, 30), random.uniform(0.5, 1.5, 30), random.uniform(0, 2, 30)
+    mine = slice(None) if world is None else slice(*(3 * k for k in part.part.own(10).indices(10)[:2]))
+    destination, weight, value = destination[mine], weight[mine], value[mine]
+    more = part.variable("more", 5, lower=0, upper=3)
+    x = part.variable("x", len(weight), lower=0, upper=1, private=world is not None)
+    part.add(AtMostOne(3), x.reshape(-1, 3), name="sources")
+    part.add(np.equal.outer(np.arange(5), destination) * weight @ x - more <= 0.8, name="capacity")
+    part.maximize(torch.from_numpy(value) @ x - 0.7 * more.sum())
+    return part
+
+
+def with_capacities():
+    """The solution of the capacities whose sources processes share, in this process."""
+    model = capacities(dist.get_rank(), dist.get_world_size())
+    found = model.compile(backend="torch").solve(mesh=True, tol=1e-6)
+    return {
+        "hash": solution_hash(found, mesh=True),
+        "bound": float(found.bound[0]),
+        "safe": float(found.safe_bound[0]),
+        "objective": float(found.objective[0]),
+        "price": found.price(model.rows[0]).numpy(),
+        "slack": found.slack("capacity").numpy(),
+        "x": found.raw_x.numpy(),
+    }
+
+
+def whole_capacities():
+    """The hash of the whole model, its slack, and the activities of its point."""
+    found = capacities(0, None).compile(backend="torch").solve(mesh=True, tol=1e-6)
+    return solution_hash(found), found.slack("capacity").numpy()
+
+
+def test_parts_with_rows_have_the_bits_of_the_whole_model():
+    ((right, slack),) = together(whole_capacities, 1)
+    best = float(reference(capacities(0, None)).objective[0])
+    for world in (1, 2, 3):
+        answers = together(with_capacities, world)
+        assert {answer["hash"] for answer in answers} == {right}
+        assert sum(answer["x"].shape[1] - 5 for answer in answers) == 30
+        for answer in answers:
+            assert answer["bound"] == pytest.approx(best, rel=2e-6)
+            assert answer["safe"] >= best
+            assert answer["objective"] == pytest.approx(best, rel=2e-6)
+            assert answer["slack"] == pytest.approx(slack, abs=1e-12)
+            assert (answer["price"] == answers[0]["price"]).all()
 
 
 def different(kind):
