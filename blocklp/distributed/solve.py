@@ -221,7 +221,7 @@ def _refuse_part(problem: Decomposition, processes: Processes, method: Method) -
         blocks, many = problem.totals.blocks(0), processes.world
         raise ModelError(f"{ONLY}, and of {blocks} blocks one of {many} processes has none; take fewer")
     for group in problem.groups if isinstance(method, Admm) else ():
-        if not has_prox(group, problem.coupling.spread(problem.cost)):
+        if processes.any(not has_prox(group, problem.coupling.spread(problem.cost))):
             what = f"{group.type.name} has no proximal point in closed form where {group.name!r} shares it"
             raise ModelError(f"{ONLY}, and {what}; choose method='pdhg', or solve it without mesh")
 
