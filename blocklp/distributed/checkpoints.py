@@ -44,7 +44,7 @@ class Numbering:
     Attributes
     ----------
     first : dict of str to int
-        Name of a group to the number of its first block here; those after it follow.
+        Name of a group to the number of its first block that this process states; those after it follow.
     columns : Tensor
         ``(variables,)`` int64: the number of each variable that the process states.
     """
@@ -111,7 +111,7 @@ class Checkpoints:
             None of which has been written.
         """
         problem, settings = asked
-        first = {group.name: begin for group, begin, _ in part.ranges}
+        first = dict.fromkeys((group.name for group in problem.groups), 0)
         columns, common = torch.arange(problem.cost.shape[1]), None
         if stated is not None:
             counts = processes.gather({group.name: group.blocks for group in problem.groups})
@@ -250,12 +250,11 @@ class Checkpoints:
 
     def _numbered(self) -> Iterator[tuple[Group, Tensor]]:
         index = self.part.problem.coupling.index[0]
-        for group in self.part.problem.groups:
+        for group, (stated, which) in zip(self.part.problem.groups, self.part.chosen, strict=True):
             if group.name == BOX:
                 yield group, self.numbering.columns[self.part.variables[index[group.start : group.stop]]]
             else:
-                first = self.numbering.first[group.name]
-                yield group, torch.arange(first, first + group.blocks)
+                yield group, torch.arange(stated.blocks)[which] + self.numbering.first[group.name]
 
 
 def _places(wanted: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
