@@ -143,7 +143,7 @@ def sharded(
     owned = owned[variables]
     number = torch.full((len(common),), -1)
     number[variables] = torch.arange(len(variables))
-    groups = _groups(chosen, counts[index] > 1, processes)
+    groups = groups_of(chosen, counts[index] > 1, processes)
     own = torch.tensor([sum(g.blocks for g in groups), int((~common).sum()), len(index)])
     blocks, private, copies = processes.sum(own).tolist()
     width, most = private + int(common.sum()), int(processes.greatest(counts.max()[None]))
@@ -186,7 +186,7 @@ def _dealt(problem: Decomposition, processes: Processes) -> Chosen:
     return tuple(zip(problem.groups, mine, strict=True))
 
 
-def _groups(chosen: Chosen, several: Tensor, processes: Processes) -> tuple[Group, ...]:
+def groups_of(chosen: Chosen, several: Tensor, processes: Processes) -> tuple[Group, ...]:
     """The groups of some blocks, whose copies are of variables with several or not ``(copies,)``.
 
     A coordinate is coupled where it is so in any process.

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blocklp.blocks.capabilities import HasProx, supports
 from blocklp.decomposition.problem import Decomposition
 from blocklp.distributed.agreed_deadline import AgreedDeadline
 from blocklp.distributed.checkpoints import Checkpoints
@@ -69,8 +68,8 @@ class SharedSolve:
         return not self.processes.any(not met)
 
     def method(self, problem: Decomposition) -> str:
-        """The method that "auto" stands for: PDHG where there are rows, or types without proximal points."""
-        closed = all(supports(group.type, HasProx) for group in problem.groups)
+        """The method that "auto" stands for: PDHG where there are rows, or blocks without proximal points."""
+        closed = not _indexed(problem) or self.all(not _open(problem))
         return "admm" if problem.rows is None and closed else "pdhg"
 
     def boxed(self, plan: Plan) -> Plan:
@@ -220,10 +219,18 @@ def _refuse_part(problem: Decomposition, processes: Processes, method: Method) -
     if processes.any(not problem.in_blocks):
         blocks, many = problem.totals.blocks(0), processes.world
         raise ModelError(f"{ONLY}, and of {blocks} blocks one of {many} processes has none; take fewer")
-    for group in problem.groups if isinstance(method, Admm) else ():
-        if processes.any(not has_prox(group, problem.coupling.spread(problem.cost))):
-            what = f"{group.type.name} has no proximal point in closed form where {group.name!r} shares it"
-            raise ModelError(f"{ONLY}, and {what}; choose method='pdhg', or solve it without mesh")
+    if isinstance(method, Admm) and processes.any(bool(found := _open(problem))):
+        who = next(filter(None, processes.gather(found)))
+        raise ModelError(f"{ONLY}, and {who}; choose method='auto' or 'pdhg', or solve it without mesh")
+
+
+def _open(problem: Decomposition) -> str:
+    """What has no proximal point in closed form, or nothing."""
+    for group in problem.groups:
+        if not has_prox(group, problem.coupling.spread(problem.cost)):
+            shared = f"where {group.name!r} shares it"
+            return f"{group.type.name} has no proximal point in closed form {shared}"
+    return ""
 
 
 def _common(own: Backend, processes: Processes) -> Backend:

@@ -11,6 +11,7 @@ from blocklp.blocks.box import BOX, Box
 from blocklp.decomposition.incidence import Coupling
 from blocklp.decomposition.problem import Decomposition, Group
 from blocklp.distributed.processes import Processes
+from blocklp.distributed.sharding import groups_of
 from blocklp.errors import ModelError
 from blocklp.language.handles import Rows
 from blocklp.language.instances import taken
@@ -82,8 +83,8 @@ class StatedPart:
         Returns
         -------
         Decomposition
-            The blocks, and a box for a part of those variables that no process bounds.  There is a box, which
-            may hold nothing, where some process has one.
+            The blocks, with what they share with blocks of others, and a box for a part of those variables
+            that no process bounds.  There is a box, which may hold nothing, where some process has one.
         """
         processes, common = self.processes, self.common.nonzero()[:, 0]
         groups = [group for group in problem.groups if group.name != BOX]
@@ -109,7 +110,11 @@ class StatedPart:
             beyond = torch.zeros_like(problem.cost) if beyond is None else beyond.clone()
             beyond[:, common] = processes.greatest(beyond[:, common])
         coupling = Coupling.build(len(self.common), index[None])
-        return replace(problem, groups=tuple(groups), coupling=coupling, beyond=beyond)
+        counts = torch.bincount(index, minlength=len(self.common))
+        counts[common] = processes.sum(counts[common])
+        all_ = tuple((group, slice(None)) for group in groups)
+        coupled = groups_of(all_, counts[index] > 1, processes)
+        return replace(problem, groups=coupled, coupling=coupling, beyond=beyond)
 
     def columns(self) -> Tensor:
         """The number that each variable of this process has among all: ``(variables,)`` int64, ascending.

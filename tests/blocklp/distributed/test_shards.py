@@ -9,7 +9,7 @@ import blocklp as bl
 from blocklp.distributed import solution_hash
 from blocklp.errors import ModelError, OptionError, ProcessError
 from blocklp.general_solvers.solvers import reference
-from blocklp.oracles import AtMostOne, Simplex
+from blocklp.oracles import AtMostOne, Edge, Simplex
 from blocklp.problems.qpbo import shard_of
 
 from .processes import model, random_qubo, together
@@ -139,6 +139,29 @@ def test_parts_that_do_not_fit_are_refused(kind, words):
     answers = together(different, 2, kind)
     assert all(isinstance(answer, ModelError | ProcessError) for answer in answers)
     assert words in str(answers[1])
+
+
+def star(method):
+    """A star, whose edges processes share: its middle is a variable of all, its leaves are in one edge each."""
+    part = bl.Model.shard(dist.get_rank(), dist.get_world_size())
+    y = part.variable("y", 5, lower=0, upper=1)
+    mine = torch.arange(1, 5)[part.part.own(4)]
+    z = part.variable("z", len(mine), lower=0, upper=1, private=True)
+    part.add(Edge(), [y[torch.stack([torch.zeros_like(mine), mine], 1)], z])
+    part.minimize(y @ torch.tensor([-1.0, -2, 1, -1, 0.5]) + 1.5 * z.sum())
+    found = part.compile(backend="torch").solve(mesh=True, method=method, tol=1e-6)
+    return float(found.bound[0]), solution_hash(found, mesh=True)
+
+
+def test_blocks_without_proximal_points_are_solved_by_pdhg():
+    """By hand: leaves 1 and 3 alone give -3, the middle with or without them no less."""
+    ((bound, right),) = together(star, 1, "auto")
+    assert bound == pytest.approx(-3.0, abs=1e-5)
+    for number, digest in together(star, 2, "auto"):
+        assert (number, digest) == (bound, right)
+    for answer in together(star, 2, "admm"):
+        assert isinstance(answer, ModelError)
+        assert "choose method='auto'" in str(answer)
 
 
 def test_parts_are_no_models():
