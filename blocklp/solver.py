@@ -319,14 +319,15 @@ class Solver:
         results.history, self.backend = log, results.backend
         names = {r.name: r.count for r in self._stated.rows}
         state = starts.take(problem, results.duals, results.eta, names, results.memory)
-        offset_here = problem.offset
+        offset_here, rows = problem.offset, self._stated.rows
         if shared is not None and shared.stated is not None:
             state = shared.stated.joined(state)
             offset_here = offset_here + shared.stated.objective_of_others(problem, results.x)
+            rows = shared.stated.rows_of_all(results.x)
         if not built and names:  # the bound is that of the box, which prices of zero prove
             state.duals[ROWS] = results.duals.new_zeros(self.batch, sum(names.values()), 1)
         turned = state.turned(self.sense)
-        found = solution(results, turned, self, self._stated.rows, problem.cost, offset_here)
+        found = solution(results, turned, self, rows, problem.cost, offset_here)
         if torch.is_grad_enabled():
             parts = self._lagrangian(cost, offset, {} if bounds is None else bounds, results.x, state)
             found = replace(found, bound=self.sense.turn(differentiable(results.bound, parts)))
@@ -399,7 +400,7 @@ class Solver:
             with within_memory(self.device):
                 problem = self._stated.assembled(given, self.device, deadline)
             plan = Plan(problem, backend=self._asked, settings=self._settings)
-            if bounds is None:
+            if bounds is None and self._stated.shard is None:  # a part is stated where memory is short
                 self._structure = plan
         return plan
 
@@ -416,9 +417,9 @@ class Solver:
             if all(a is b for a, b in zip(now, before, strict=True)):
                 return cost.clone(), offset.clone()
         cost, offset = (self.sense.turn(part).to(self.device) for part in self._stated.costs(values))
-        if now:
-            self._fixed = now, cost, offset
-        return cost.clone(), offset.clone()
+        if now and self._stated.shard is None:
+            self._fixed = now, cost.clone(), offset.clone()
+        return cost, offset
 
     def _refuse_unknown(self, values: Values) -> None:
         """Refuse values of what the objective does not hold."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+import threading
 import time
 import uuid
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -180,7 +181,9 @@ def completed(
 
 def _limited(caller: str, seconds: float, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """Call a function; a process other than that of the campaign ends where this takes too long."""
-    if caller == _THIS or math.isinf(seconds) or not hasattr(signal, "setitimer"):  # as on Windows
+    timed = hasattr(signal, "setitimer")  # not on Windows
+    timed = timed and threading.current_thread() is threading.main_thread()  # Dask has threads
+    if caller == _THIS or math.isinf(seconds) or not timed:
         return function(*arguments)
     # The system ends the process, so that loops of compiled code end too.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -44,7 +44,7 @@ class Numbering:
     Attributes
     ----------
     first : dict of str to int
-        Name of a group to the number of its first block here; those after it follow.
+        Name of a group to the number of its first block that this process states; those after it follow.
     columns : Tensor
         ``(variables,)`` int64: the number of each variable that the process states.
     """
@@ -111,7 +111,7 @@ class Checkpoints:
             None of which has been written.
         """
         problem, settings = asked
-        first = {group.name: begin for group, begin, _ in part.ranges}
+        first = dict.fromkeys((group.name for group in problem.groups), 0)
         columns, common = torch.arange(problem.cost.shape[1]), None
         if stated is not None:
             counts = processes.gather({group.name: group.blocks for group in problem.groups})
@@ -119,7 +119,8 @@ class Checkpoints:
             columns, common = stated.columns(), part.common
         totals = part.problem.totals
         sizes = totals.blocks(0), totals.variables(0), [t.tolist() for t in part.problem.cost_terms]
-        told = problem_hash(problem, (settings, sizes), (), common)
+        names = [group.name for group in problem.groups]
+        told = problem_hash(problem, (settings, sizes, names), (), common)
         every = mesh.save_every
         return cls(Path(str(mesh.save)), every, processes, part, Numbering(first, columns), told)
 
@@ -144,11 +145,15 @@ class Checkpoints:
         for i, (group, which) in enumerate(self._blocks()):
             tensors[f"blocks_{i}"] = which
             tensors |= {f"copies_{i}_{key}": group.view(all_)[0] for key, all_ in own.copies.items()}
+            tensors |= {f"rows_{i}_{key}": groups[i][0].T for key, groups in own.rows.items()}
+        prices = self.part.problem.in_blocks
+        tensors |= {f"prices_{key}": all_[:, prices:] for key, all_ in own.copies.items()}
         held = self.part.owned
         tensors["variables"] = self.numbering.columns[self.part.variables[held]]
         tensors |= {f"variable_{key}": values[0, held] for key, values in own.variables.items()}
-        header = {"asked": self.asked, "groups": [g.name for g in self.part.problem.groups]}
-        header |= {"copies": list(own.copies), "variables": list(own.variables)}
+        header: dict[str, object] = {"asked": self.asked}
+        kinds = ("copies", own.copies), ("variables", own.variables), ("rows", own.rows)
+        header |= {kind: list(those) for kind, those in kinds}
         saved.write(self.folder / name / f"{rank}-of-{world}", KIND, header, tensors)
         self.processes.any(False)  # all have written
         if rank == 0:
@@ -189,12 +194,12 @@ class Checkpoints:
                 raise ModelError(f"{what}; name another folder, or empty it")
             if found is None:
                 found = self._empty(header, tensors)
-            for group, which in blocks:
-                here = header["groups"].index(group.name) if group.name in header["groups"] else None
-                if here is not None:
-                    into, out = _places(which, tensors[f"blocks_{here}"])
-                    for key in header["copies"]:
-                        group.view(found.copies[key])[0, into] = tensors[f"copies_{here}_{key}"][out]
+            for i, (group, which) in enumerate(blocks):
+                into, out = _places(which, tensors[f"blocks_{i}"])
+                for key in header["copies"]:
+                    group.view(found.copies[key])[0, into] = tensors[f"copies_{i}_{key}"][out]
+                for key in header["rows"]:
+                    found.rows[key][i][0].T[into] = tensors[f"rows_{i}_{key}"][out]
             into, out = _places(mine, tensors["variables"])
             for key in header["variables"]:
                 found.variables[key][0, into] = tensors[f"variable_{key}"][out]
@@ -225,13 +230,19 @@ class Checkpoints:
         problem = self.part.problem
         kinds = {key: tensors[f"copies_0_{key}"].dtype for key in header["copies"]}
         copies = {key: torch.zeros(1, problem.copies, dtype=kind) for key, kind in kinds.items()}
+        for key, own in copies.items():
+            own[:, problem.in_blocks :] = tensors[f"prices_{key}"]
         variables = {
             key: torch.zeros(1, problem.cost.shape[1], dtype=tensors[f"variable_{key}"].dtype)
             for key in header["variables"]
         }
+        rows: dict[str, list[Tensor]] = {}
+        for key in header["rows"]:
+            each = ((tensors[f"rows_{i}_{key}"], group) for i, group in enumerate(problem.groups))
+            rows[key] = [own.new_zeros(1, own.shape[1], group.blocks) for own, group in each]
         prefix = "number_"
         numbers = {key[len(prefix) :]: t for key, t in tensors.items() if key.startswith(prefix)}
-        return Snapshot(copies, variables, numbers)
+        return Snapshot(copies, variables, rows, numbers)
 
     def _blocks(self) -> list[tuple[Group, Tensor]]:
         """The groups, and numbers of their blocks ``(blocks,)``: those of a box are its variables'."""
@@ -239,12 +250,11 @@ class Checkpoints:
 
     def _numbered(self) -> Iterator[tuple[Group, Tensor]]:
         index = self.part.problem.coupling.index[0]
-        for group in self.part.problem.groups:
+        for group, (stated, which) in zip(self.part.problem.groups, self.part.chosen, strict=True):
             if group.name == BOX:
                 yield group, self.numbering.columns[self.part.variables[index[group.start : group.stop]]]
             else:
-                first = self.numbering.first[group.name]
-                yield group, torch.arange(first, first + group.blocks)
+                yield group, torch.arange(stated.blocks)[which] + self.numbering.first[group.name]
 
 
 def _places(wanted: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ from blocklp.blocks.box import BOX
 from blocklp.decomposition.problem import Decomposition
 from blocklp.distributed.processes import Processes, taking_part
 from blocklp.errors import ModelError
+from blocklp.language.handles import ROWS
 from blocklp.language.statement import Statement
 from blocklp.results.solution import Solution
 
@@ -68,7 +69,10 @@ def _in_order(found: Solution, model: Statement, processes: Processes) -> Iterat
     yield found.bound
     for name in sorted(found.state.duals):
         own = found.state.duals[name]
-        yield from by_variable(own[..., 0]) if name == BOX else processes.pieces(own.reshape(-1))
+        if name == ROWS:  # all processes have all prices
+            yield own
+        else:
+            yield from by_variable(own[..., 0]) if name == BOX else processes.pieces(own.reshape(-1))
     yield from by_variable(found.raw_x)
 
 
@@ -107,10 +111,14 @@ def problem_hash(
             own = None if own is None or name in ("counts", "beyond") else own[:, common]
         told.update(name.encode() + (b"" if own is None else _bytes(own)))
     told.update(_bytes(problem.offset))
-    if problem.rows is not None:
-        names = "lower", "upper", *(("row", "column", "entry", "least", "most") if common is None else ())
-        for name in names:
-            told.update(name.encode() + _bytes(getattr(problem.rows, name)))
+    if (rows := problem.rows) is not None:
+        parts = {name: getattr(rows, name) for name in ("lower", "upper", "row", "column", "entry")}
+        if common is not None:
+            alike, number = common[rows.column], common.cumsum(0) - 1
+            entries = {"row": rows.row, "column": number[rows.column], "entry": rows.entry}
+            parts |= {name: own[alike] for name, own in entries.items()}
+        for name, own in parts.items():
+            told.update(name.encode() + _bytes(own))
     if common is not None:
         return told.hexdigest()
     told.update(_bytes(problem.coupling.index))

@@ -1,9 +1,9 @@
 """Parts of a decomposition, one a process: blocks of its own, and the variables that these hold.
 
-A model that every process states whole is cut: blocks in their order, so that a process has one range of each
-group, and with it an equal part of the copies and of the entries of rows beside the blocks.  Of a model that
-no process states whole each has the blocks that it stated.  In both cases processes tell each other which
-variables they hold, and how many copies of each: a variable is counted by the first process that holds it.
+The blocks of a model that every process states whole are dealt out
+(:mod:`blocklp.distributed.partition`).  Of a model that no process states whole each has the blocks that it
+stated.  In both cases processes tell each other which variables they hold, and how many copies of each: a
+variable is counted by the first process that holds it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from torch import Tensor
 
 from blocklp.blocks.contract import BlockType
 from blocklp.decomposition.problem import Decomposition, Group
+from blocklp.distributed.partition import owners
 from blocklp.distributed.processes import Processes
 from blocklp.distributed.shared_coupling import SharedCoupling
 from blocklp.distributed.shared_rows import SharedRows
 from blocklp.distributed.totals import SharedTotals
 from blocklp.kernels.backend import Backend
+
+Chosen = tuple[tuple[Group, Tensor | slice], ...]
+"""Groups, and which of their blocks."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +35,9 @@ class InstancePart:
     ----------
     problem : Decomposition
         Its blocks and their variables, which has sums over all processes.
-    ranges : tuple of (Group, int, int)
-        Groups as they are stated in this process, and in each the first block of the part and one past the
-        last.
+    chosen : tuple of (Group, Tensor or slice)
+        Groups as they are stated in this process, and which of their blocks are of the part: ``(blocks,)``
+        int64, ascending, or all.
     common : Tensor
         ``(width,)`` bool: which of the variables that are stated here all processes state.
     variables : Tensor
@@ -43,7 +47,7 @@ class InstancePart:
     """
 
     problem: Decomposition
-    ranges: tuple[tuple[Group, int, int], ...]
+    chosen: Chosen
     common: Tensor
     variables: Tensor
     owned: Tensor
@@ -58,33 +62,33 @@ class InstancePart:
     @property
     def in_blocks(self) -> int:
         """Number of copies in blocks, of those that are stated here."""
-        return self.ranges[-1][0].stop
+        return self.chosen[-1][0].stop
 
     def cut(self, copies: Tensor) -> Tensor:
         """The copies of the part, of those that are stated here: ``(batch, copies) -> (batch, own)``.
 
         Prices of rows, which come last, are those of all parts.
         """
-        return torch.cat([_cut(self.ranges, copies), copies[:, self.in_blocks :]], 1)
+        return torch.cat([_cut(self.chosen, copies), copies[:, self.in_blocks :]], 1)
 
     def placed(self, own: Tensor) -> Tensor:
         """Copies of the part in their places among those that are stated here, zero elsewhere."""
         prices = own[:, self.problem.in_blocks :]
         found = torch.cat([own.new_zeros(len(own), self.in_blocks), prices], 1)
-        for (group, first, last), part in zip(self.ranges, self.problem.groups, strict=True):
-            group.rows(found)[..., first:last] = part.rows(own)
+        for (group, which), part in zip(self.chosen, self.problem.groups, strict=True):
+            group.rows(found)[..., which] = part.rows(own)
         return found
 
 
-def _cut(ranges: tuple[tuple[Group, int, int], ...], copies: Tensor) -> Tensor:
+def _cut(chosen: Chosen, copies: Tensor) -> Tensor:
     """Some blocks' copies, of all copies ``(batch, copies)``."""
-    return torch.cat([g.rows(copies)[..., first:last].flatten(1) for g, first, last in ranges], 1)
+    return torch.cat([group.rows(copies)[..., which].flatten(1) for group, which in chosen], 1)
 
 
-def _data(kind: BlockType, first: int, last: int) -> BlockType:
+def _data(kind: BlockType, which: Tensor) -> BlockType:
     """The type with the block data of some blocks, which it does not share with that of all blocks."""
     several = {name: own for name, own in kind.tensors().items() if own.shape[1] > 1}
-    return kind.with_data(**{name: own[:, first:last].clone() for name, own in several.items()})
+    return kind.with_data(**{name: own[:, which] for name, own in several.items()})
 
 
 def sharded(
@@ -121,12 +125,10 @@ def sharded(
     rank, world = processes.rank, processes.world
     if common is None:
         common = torch.ones(problem.cost.shape[1], dtype=torch.bool)
-        ends = zip(problem.groups, _ranges(problem, world), strict=True)
-        ranges = tuple((group, own[rank], own[rank + 1]) for group, own in ends)
-        index = _cut(ranges, problem.coupling.index)[0]
+        chosen = _dealt(problem, processes)
     else:
-        ranges = tuple((g, 0, g.blocks) for g in problem.groups)
-        index = problem.coupling.index[0]
+        chosen = tuple((group, slice(None)) for group in problem.groups)
+    index = _cut(chosen, problem.coupling.index)[0]
     held = torch.zeros(len(common), dtype=torch.bool)
     held[index] = True
     all_here = bool(common.all())
@@ -141,7 +143,7 @@ def sharded(
     owned = owned[variables]
     number = torch.full((len(common),), -1)
     number[variables] = torch.arange(len(variables))
-    groups = _groups(ranges, counts[index] > 1, processes)
+    groups = groups_of(chosen, counts[index] > 1, processes)
     own = torch.tensor([sum(g.blocks for g in groups), int((~common).sum()), len(index)])
     blocks, private, copies = processes.sum(own).tolist()
     width, most = private + int(common.sum()), int(processes.greatest(counts.max()[None]))
@@ -171,45 +173,30 @@ def sharded(
         beyond=some(problem.beyond),
         totals=totals,
     )
-    return InstancePart(part, ranges, common, variables, owned)
+    return InstancePart(part, chosen, common, variables, owned)
 
 
-def _ranges(problem: Decomposition, world: int) -> list[list[int]]:
-    """Where the blocks of each process begin in every group, and the end of the last: equal parts of work.
-
-    Work is that of copies and of entries of rows beside the blocks.  What rounding to whole blocks takes from
-    a process in one group it gets in the next.
-    """
-    entries = None
-    if problem.rows is not None:
-        entries = torch.bincount(problem.rows.column, minlength=problem.cost.shape[1])
-    short, found = torch.zeros(world - 1, dtype=torch.float64), []
-    parts = torch.arange(1, world, dtype=torch.float64) / world
-    for group in problem.groups:
-        work = torch.full((group.blocks,), float(group.dim), dtype=torch.float64)
-        if entries is not None:
-            work += entries[group.rows(problem.coupling.index)[0]].sum(0)
-        done = torch.nn.functional.pad(work.cumsum(0), (1, 0))
-        wanted = done[-1] * parts + short
-        middles = (done[:-1] + done[1:]) / 2
-        ends = torch.searchsorted(middles, wanted.cummax(0).values) if world > 1 else wanted.long()
-        short = wanted - done[ends]
-        found.append([0, *ends.tolist(), group.blocks])
-    return found
+def _dealt(problem: Decomposition, processes: Processes) -> Chosen:
+    """The blocks of this process; the first one deals them out, for libraries of others may be other ones."""
+    if processes.world == 1:
+        return tuple((group, slice(None)) for group in problem.groups)
+    owner = processes.from_first(owners(problem, processes.world) if processes.rank == 0 else None)
+    assert owner is not None
+    mine = ((own == processes.rank).nonzero()[:, 0] for own in owner)
+    return tuple(zip(problem.groups, mine, strict=True))
 
 
-def _groups(
-    ranges: tuple[tuple[Group, int, int], ...], several: Tensor, processes: Processes
-) -> tuple[Group, ...]:
+def groups_of(chosen: Chosen, several: Tensor, processes: Processes) -> tuple[Group, ...]:
     """The groups of some blocks, whose copies are of variables with several or not ``(copies,)``.
 
     A coordinate is coupled where it is so in any process.
     """
     groups: list[Group] = []
-    for group, first, last in ranges:
-        start = groups[-1].stop if groups else 0
-        kind = group.type if last - first == group.blocks else _data(group.type, first, last)
-        groups.append(replace(group, type=kind, blocks=last - first, start=start, known=None))
+    for group, which in chosen:
+        start, kind, count = groups[-1].stop if groups else 0, group.type, group.blocks
+        if isinstance(which, Tensor):
+            kind, count = _data(group.type, which), len(which)
+        groups.append(replace(group, type=kind, blocks=count, start=start, known=None))
     own = torch.cat([g.rows(several[None])[0].any(1) for g in groups]).long()
     coupled = torch.split(processes.greatest(own).double(), [g.dim for g in groups])
     return tuple(replace(g, coupled=mine) for g, mine in zip(groups, coupled, strict=True))

@@ -23,6 +23,7 @@ from blocklp.distributed.processes import Processes
 from blocklp.distributed.totals import exponent, room, scale
 from blocklp.kernels.backend import Backend
 from blocklp.kernels.operations import operation
+from blocklp.rounding import rounding
 
 WIDE = 2.0**8
 """Terms within bounds over those that rows ask for, from which on there is a second integer for what the
@@ -63,7 +64,7 @@ class SharedRows(CouplingRows):
     @classmethod
     def of(
         cls,
-        whole: Decomposition,
+        stated: Decomposition,
         part: tuple[Tensor, Tensor],
         processes: Processes,
         fixed: bool,
@@ -73,8 +74,9 @@ class SharedRows(CouplingRows):
 
         Parameters
         ----------
-        whole : Decomposition
-            One instance, as every process states it.
+        stated : Decomposition
+            One instance as this process states it: whole, or with other private variables than other
+            processes, and all that is in these rows of the variables that they have in common.
         part : tuple of Tensor
             ``(variables,)`` int64: the number that each variable has in this process, or -1;
             ``(variables,)`` bool: whether this process counts it.
@@ -86,32 +88,54 @@ class SharedRows(CouplingRows):
         SharedRows or None
             None where there are no rows.
         """
-        rows, (number, counted) = whole.rows, part
+        rows, (number, counted) = stated.rows, part
         if rows is None:
             return None
         mine = (number[rows.column] >= 0).nonzero()[:, 0]
-        asked, size = rows.asked(len(number)), rows.entry.abs()
-        near = torch.where(asked > 0, torch.minimum(asked, whole.reach), whole.reach)
-
-        def largest(values: Tensor) -> Tensor:
-            return size.new_zeros(rows.count).scatter_reduce(
-                0, rows.row, size * values[0, rows.column], "amax"
-            )
-
-        greatest = largest(whole.reach)
-        return cls(
+        column, held = rows.column[mine], number >= 0
+        own = cls(
             rows.row[mine],
-            number[rows.column[mine]],
+            number[column],
             rows.entry[mine],
             *(side.clone() for side in (rows.lower, rows.upper, rows.least, rows.most)),
             processes=processes,
             fixed=fixed,
             backend=backend,
-            counted=counted[rows.column[mine]].nonzero()[:, 0],
-            longest=max(1, int(torch.bincount(rows.row).max())) if len(rows.row) else 1,
-            greatest=greatest,
-            wide=bool((greatest > WIDE * largest(near)).any()),
+            counted=counted[column].nonzero()[:, 0],
+            longest=1,
+            greatest=rows.lower[0],
+            wide=False,
         )
+        return own._within(stated.lower[:, held], stated.upper[:, held])
+
+    def _within(self, low: Tensor, high: Tensor) -> SharedRows:
+        """The rows with units, and with what activities can be (:meth:`CouplingRows.build`).
+
+        Parameters
+        ----------
+        low, high : Tensor
+            ``(1, variables)`` float64: bounds of the variables of this process.
+        """
+        reach, size = torch.maximum(low.abs(), high.abs()), self.entry.abs()
+        asked = self.asked(reach.shape[1])
+        near = torch.where(asked > 0, torch.minimum(asked, reach), reach)
+
+        def largest(values: Tensor) -> Tensor:
+            terms = size * values[0, self.column]
+            return self.processes.greatest(
+                size.new_zeros(self.count).scatter_reduce(0, self.row, terms, "amax")
+            )
+
+        entries = self.processes.sum(torch.bincount(self.row[self.counted], minlength=self.count))
+        greatest = largest(reach)
+        wide = bool((greatest > WIDE * largest(near)).any())
+        own = replace(self, longest=max(1, int(entries.max())), greatest=greatest, wide=wide)
+        plus, minus = (replace(own, entry=self.entry.clamp(**side)) for side in ({"min": 0}, {"max": 0}))
+        least, most = (plus._exact(a) + minus._exact(b) for a, b in ((low, high), (high, low)))
+        error = rounding(2 * own.longest + 4, torch.float64) * own.absolute()._exact(reach)
+        least = torch.where(torch.isfinite(self.lower), self.lower, torch.minimum(least - error, self.upper))
+        most = torch.where(torch.isfinite(self.upper), self.upper, torch.maximum(most + error, self.lower))
+        return replace(own, least=least, most=most)
 
     def largest(self) -> Tensor:
         """See :meth:`CouplingRows.largest`; of all processes."""
@@ -130,8 +154,7 @@ class SharedRows(CouplingRows):
             terms = (entry * x[:, column]).double()
             total = terms.new_zeros(len(x), self.count).index_add_(1, row, terms)
             return self.processes.sum(total).to(x)
-        power = exponent(self.greatest, self.longest) - 1  # rounding of units and entries may add to terms
-        found, over = self._summed(x, power[None], self.wide)
+        found, over = self._summed(x, self._power, self.wide)
         if not over:  # as a rule
             return found.to(x)
         most = self.processes.greatest(largest_terms(self, x))
@@ -139,6 +162,15 @@ class SharedRows(CouplingRows):
         power = exponent(torch.where(finite, most, 0.0), self.longest)
         found, _ = self._summed(torch.where(torch.isfinite(x), x, 0.0), power, True)
         return torch.where(finite, found, torch.nan).to(x)
+
+    def _exact(self, x: Tensor) -> Tensor:
+        """Activities at points within bounds, by two integers each where integers are added."""
+        return self._summed(x, self._power, True)[0] if self.fixed else self.activity(x)
+
+    @property
+    def _power(self) -> Tensor:
+        """The powers of two with which terms within bounds are added: ``(1, rows)``."""
+        return exponent(self.greatest, self.longest)[None] - 1  # rounding of units may add to terms
 
     def _summed(self, x: Tensor, power: Tensor, twice: bool) -> tuple[Tensor, bool]:
         """Activities in float64, and whether a term in any process is beyond what integers hold."""

@@ -10,13 +10,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from blocklp.blocks.capabilities import HasProx, supports
 from blocklp.decomposition.problem import Decomposition
 from blocklp.distributed.agreed_deadline import AgreedDeadline
 from blocklp.distributed.checkpoints import Checkpoints
@@ -38,7 +37,7 @@ ALL = 2**62
 """Copies of a chunk: instances are not divided any further."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class SharedSolve:
     """A solve whose blocks processes share.
 
@@ -50,11 +49,14 @@ class SharedSolve:
         How they add up, and what they save.
     stated : StatedPart or None
         The part of the model that this process states; None where every process states the whole model.
+    whole : Plan or None
+        The plan of all that this process states of a part, until :meth:`run` begins.
     """
 
     processes: Processes
     mesh: Mesh
     stated: StatedPart | None = None
+    whole: Plan | None = field(default=None, init=False)
 
     @property
     def fixed(self) -> bool:
@@ -66,17 +68,22 @@ class SharedSolve:
         return not self.processes.any(not met)
 
     def method(self, problem: Decomposition) -> str:
-        """The method that "auto" stands for: PDHG where there are rows, or types without proximal points."""
-        closed = all(supports(group.type, HasProx) for group in problem.groups)
+        """The method that "auto" stands for: PDHG where there are rows, or blocks without proximal points."""
+        closed = not _indexed(problem) or self.all(not _open(problem))
         return "admm" if problem.rows is None and closed else "pdhg"
 
     def boxed(self, plan: Plan) -> Plan:
-        """The plan of the blocks of this process, where it states a part (:meth:`StatedPart.boxed`)."""
+        """The plan of the blocks of this process, where it states a part (:meth:`StatedPart.boxed`).
+
+        Nobody but :meth:`run` gets the bounds of its variables, so that their memory is free while passes are
+        made.
+        """
         if self.stated is None or not _indexed(plan.problem):
             return plan
         form = self.stated.form(plan.problem)
         self.processes.agree(form, "a variable, a block type, or what bounds cut off of blocks")
-        return replace(plan, problem=self.stated.boxed(plan.problem))
+        self.whole = replace(plan, problem=self.stated.boxed(plan.problem))
+        return replace(plan, problem=self.whole.problem.outline())
 
     def heard(
         self, callback: Callable[[Event], Any] | None, verbose: bool
@@ -98,7 +105,8 @@ class SharedSolve:
         Parameters
         ----------
         plan : Plan
-            The problem as this process states it, in float64, and the backend asked for.
+            The problem as this process states it, in float64, and the backend asked for; of a part what
+            :meth:`boxed` returned.
         method, dtype, limits, start, hooks
             As in :func:`blocklp.engine.loop.run`; a callback is called in the first process alone.
 
@@ -114,7 +122,8 @@ class SharedSolve:
         ModelError, OptionError
             If the problem or the method is not one that processes can share.
         """
-        processes, problem = self.processes, plan.problem
+        processes, plan, self.whole = self.processes, self.whole or plan, None
+        problem = plan.problem
         saving = self.mesh.save is not None, self.mesh.save_every
         options = limits.passes, limits.patience, limits.check_every, limits.feasibility_tol, saving
         observed = hooks.record is not None, hooks.repair is not None
@@ -123,7 +132,7 @@ class SharedSolve:
         alike = start.duals if common is None else None
         own_hash = problem_hash(problem, (stated, start.duals is None), (alike, start.eta), common)
         processes.agree(own_hash, "the model, the warm start or an option")
-        _refuse(problem, method, self)
+        _refuse(problem, method)
         deadline = AgreedDeadline(limits.deadline, processes)
         limits = replace(limits, deadline=deadline, project=False)
         backend = _common(plan.settled(dtype, method.usual, method.knows_rows).backend, processes)
@@ -133,6 +142,10 @@ class SharedSolve:
         columns = self.stated.columns() if self.stated is not None and by_rows else None
         part = sharded(problem, processes, self.fixed, backend, common, columns)
         _refuse_part(part.problem, processes, method)
+        kept = None
+        if self.mesh.save is not None:
+            asked = problem, (method, dtype, self.fixed)
+            kept = Checkpoints.of(self.mesh, processes, part, self.stated, asked)
         settings = replace(plan.settings, cached_copies=ALL, looped_copies=ALL)
         own = Plan(part.problem, deadline, backend, settings)
         duals = None if start.duals is None else part.cut(start.duals)
@@ -140,11 +153,9 @@ class SharedSolve:
         eta = start.eta if weights is None else weights.to(dtype)
         repair = None if hooks.repair is None else _repaired(hooks.repair, part, processes)
         begin, hooks = Start(duals, eta), Hooks(repair, _agreed(hooks, processes), hooks.record)
-        if self.mesh.save is not None:
-            kept = Checkpoints.of(
-                self.mesh, processes, part, self.stated, (problem, (method, dtype, self.fixed))
-            )
+        if kept is not None:
             begin, hooks = replace(begin, snapshot=kept.find()), replace(hooks, save=kept.save)
+        del plan, problem  # of whose tensors a part has its own
         results = run_settled(own, method, dtype, limits, begin, hooks)
         x, seconds = _points(results.x, part, processes), processes.from_first(results.seconds)
         duals = part.placed(results.duals)
@@ -177,20 +188,17 @@ def _indexed(problem: Decomposition) -> bool:
     return problem.batch == 1 and not problem.coupling.maps
 
 
-def _refuse(problem: Decomposition, method: Method, solve: SharedSolve) -> None:
+def _refuse(problem: Decomposition, method: Method) -> None:
     """Refuse what processes cannot share.
 
     Raises
     ------
     ModelError, OptionError
-        If the model has structured scopes or several instances, if processes state parts of a model with
-        rows, or the method is one that processes cannot share, or cannot save.
+        If the model has structured scopes or several instances, or the method is one that processes cannot
+        share.
     """
     if problem.cost.device.type != "cpu":
         raise OptionError(f"{ONLY}, on CPUs; the model was compiled for {problem.cost.device}")
-    if problem.rows is not None and solve.stated is not None:
-        what = "processes state parts of a model with rows beside the blocks"
-        raise ModelError(f"{ONLY}, and {what}; state the whole model in every process")
     if problem.batch > 1:
         raise ModelError(f"{ONLY}, and there are {problem.batch} instances; solve them one by one")
     if problem.coupling.maps:
@@ -198,10 +206,6 @@ def _refuse(problem: Decomposition, method: Method, solve: SharedSolve) -> None:
     if not isinstance(method, Admm | Pdhg):
         what = f"method {type(method).__name__} does not do so"
         raise OptionError(f"{ONLY} by ADMM or PDHG; {what}, choose 'auto', 'admm' or 'pdhg'")
-    if solve.mesh.save is not None and not method.snapshots:
-        raise OptionError(
-            f"save of a mesh keeps iterates of ADMM, not of {type(method).__name__}; leave it out"
-        )
 
 
 def _refuse_part(problem: Decomposition, processes: Processes, method: Method) -> None:
@@ -215,10 +219,18 @@ def _refuse_part(problem: Decomposition, processes: Processes, method: Method) -
     if processes.any(not problem.in_blocks):
         blocks, many = problem.totals.blocks(0), processes.world
         raise ModelError(f"{ONLY}, and of {blocks} blocks one of {many} processes has none; take fewer")
-    for group in problem.groups if isinstance(method, Admm) else ():
+    if isinstance(method, Admm) and processes.any(bool(found := _open(problem))):
+        who = next(filter(None, processes.gather(found)))
+        raise ModelError(f"{ONLY}, and {who}; choose method='auto' or 'pdhg', or solve it without mesh")
+
+
+def _open(problem: Decomposition) -> str:
+    """What has no proximal point in closed form, or nothing."""
+    for group in problem.groups:
         if not has_prox(group, problem.coupling.spread(problem.cost)):
-            what = f"{group.type.name} has no proximal point in closed form where {group.name!r} shares it"
-            raise ModelError(f"{ONLY}, and {what}; choose method='pdhg', or solve it without mesh")
+            shared = f"where {group.name!r} shares it"
+            return f"{group.type.name} has no proximal point in closed form {shared}"
+    return ""
 
 
 def _common(own: Backend, processes: Processes) -> Backend:

@@ -11,8 +11,11 @@ from blocklp.blocks.box import BOX, Box
 from blocklp.decomposition.incidence import Coupling
 from blocklp.decomposition.problem import Decomposition, Group
 from blocklp.distributed.processes import Processes
+from blocklp.distributed.sharding import groups_of
 from blocklp.errors import ModelError
+from blocklp.language.handles import Rows
 from blocklp.language.instances import taken
+from blocklp.language.row_expression import activities
 from blocklp.language.shard import Shard
 from blocklp.language.statement import Statement
 from blocklp.results.state import State
@@ -80,8 +83,8 @@ class StatedPart:
         Returns
         -------
         Decomposition
-            The blocks, and a box for a part of those variables that no process bounds.  There is a box, which
-            may hold nothing, where some process has one.
+            The blocks, with what they share with blocks of others, and a box for a part of those variables
+            that no process bounds.  There is a box, which may hold nothing, where some process has one.
         """
         processes, common = self.processes, self.common.nonzero()[:, 0]
         groups = [group for group in problem.groups if group.name != BOX]
@@ -107,7 +110,11 @@ class StatedPart:
             beyond = torch.zeros_like(problem.cost) if beyond is None else beyond.clone()
             beyond[:, common] = processes.greatest(beyond[:, common])
         coupling = Coupling.build(len(self.common), index[None])
-        return replace(problem, groups=tuple(groups), coupling=coupling, beyond=beyond)
+        counts = torch.bincount(index, minlength=len(self.common))
+        counts[common] = processes.sum(counts[common])
+        all_ = tuple((group, slice(None)) for group in groups)
+        coupled = groups_of(all_, counts[index] > 1, processes)
+        return replace(problem, groups=coupled, coupling=coupling, beyond=beyond)
 
     def columns(self) -> Tensor:
         """The number that each variable of this process has among all: ``(variables,)`` int64, ascending.
@@ -127,6 +134,23 @@ class StatedPart:
         """Sum what variables of other processes cost at a point ``(1, variables)``: ``(1,)``."""
         own = (problem.cost * x)[:, ~self.common].sum(1)
         return self.processes.sum(own.clone()) - own
+
+    def rows_of_all(self, x: Tensor) -> tuple[Rows, ...]:
+        """The rows of the model, whose sides are less by what private variables of others add to activities.
+
+        Parameters
+        ----------
+        x : Tensor
+            ``(1, variables)`` float64: the point of this process.
+        """
+        private, found = x.masked_fill(self.common, 0.0), []
+        for handle in self.model.rows:
+            stated = handle.constraint
+            own = activities(stated.matrix, private)
+            others = self.processes.sum(own.clone()) - own
+            sides = {name: getattr(stated, name) - others for name in ("lower", "upper")}
+            found.append(replace(handle, constraint=replace(stated, **sides)))
+        return tuple(found)
 
     def joined(self, state: State) -> State:
         """The state of this process's blocks with the multipliers that others have for common variables."""

@@ -19,11 +19,15 @@ from blocklp.engine.status_record import Readout, StatusRecord, status_record
 from blocklp.engine.stopping import Moment, StopRules
 from blocklp.kernels.plan import Plan
 from blocklp.methods import Method
+from blocklp.methods.base import StateParts
 from blocklp.status import Status
 
 COMPACTED = 0.5
 """On a device instances that are done leave once at most so large a part of those held is active: tensors of
 the others are then copied."""
+
+STATE = "state_"
+"""What names of a snapshot's numbers begin with that are of the method's state."""
 
 
 @dataclass(frozen=True)
@@ -175,33 +179,25 @@ class Chunk:
 
     def snapshot(self) -> Snapshot:
         """All that passes go on from, once a check is settled; tensors are those of the solve."""
-        out, own = (
-            self.results,
-            [{n: getattr(self.state, n) for n in names} for names in self.method.snapshots],
-        )
-        copies, variables, numbers = own
-        copies = {name: values for name, values in copies.items() if values.shape[1]} | {
-            "best": self.best.duals
-        }
-        variables |= {"x": out.x[self.part]}
-        numbers = {f"state_{name}": torch.as_tensor(values) for name, values in numbers.items()}
+        out, kept = self.results, self.method.saved(self.iterated, self.state)
+        numbers = {f"{STATE}{name}": torch.as_tensor(values) for name, values in kept.numbers.items()}
         numbers |= {"bound": self.best.value, "primal": out.primal[self.part], "floor": out.floor[self.part]}
         numbers |= {"repaired": out.repaired[self.part], "place": torch.tensor(self.schedule.place)}
         numbers |= {
             "last": torch.from_numpy(self.rules.last),
             "progress": torch.from_numpy(self.rules.passes),
         }
-        return Snapshot(copies, variables, numbers)
+        copies, variables = kept.copies | {"best": self.best.duals}, kept.variables | {"x": out.x[self.part]}
+        return Snapshot(copies, variables, kept.rows, numbers)
 
     def _restore(self, found: Snapshot) -> None:
         """Go on from a snapshot, of instances all of which are held."""
         out, numbers = self.results, found.numbers
-        for name in self.method.snapshots[2]:
-            own = numbers[f"state_{name}"]
-            self.state = self.state.changed(**{name: own if own.dim() else own.item()})
         copies = {name: own for name, own in found.copies.items() if name != "best"}
         variables = {name: own for name, own in found.variables.items() if name != "x"}
-        self.state = self.state.changed(**copies, **variables, finished=False)
+        state = {name.removeprefix(STATE): own for name, own in numbers.items() if name.startswith(STATE)}
+        kept = StateParts(copies, variables, found.rows, state)
+        self.state = self.method.restored(self.iterated, self.state, kept)
         self.best.duals, self.best.value = found.copies["best"], numbers["bound"]
         out.x[self.part], out.primal[self.part] = found.variables["x"], numbers["primal"]
         out.floor[self.part], out.repaired[self.part] = numbers["floor"], numbers["repaired"]

@@ -55,6 +55,8 @@ class Snapshot:
     ----------
     copies, variables : dict of str to Tensor
         ``(batch, copies)`` and ``(batch, variables)``: iterates, multipliers of the best bounds, best points.
+    rows : dict of str to list of Tensor
+        One a group, ``(batch, rows of a block, blocks)``: iterates.
     numbers : dict of str to Tensor
         All else; instances first where it is of instances.
     resumed : callable
@@ -63,6 +65,7 @@ class Snapshot:
 
     copies: dict[str, Tensor]
     variables: dict[str, Tensor]
+    rows: dict[str, list[Tensor]]
     numbers: dict[str, Tensor]
     resumed: Callable[[], None] = lambda: None
 

@@ -163,10 +163,10 @@ def _decomposed(
     sharing = torch.cat(own, 1)
     several = None if bool((sharing == sharing[:1]).all()) else sharing
     low, high = (side.expand(instances.batch, -1).contiguous().to(device) for side in (lower, upper))
-    nothing = torch.zeros(instances.batch, width, dtype=torch.float64, device=device)
+    zero = torch.zeros(instances.batch, dtype=torch.float64, device=device)
+    nothing = zero[:, None].expand(-1, width)  # costs are those of a solve, which take its place
     farther = instances.own(instances.beyond).to(device) if bool(instances.beyond.any()) else None
     grid = instances.grid(device)
-    zero = nothing[:, 0]
     return Decomposition(nothing, low, high, zero, found, coupling, copies, grid, several, beyond=farther)
 
 

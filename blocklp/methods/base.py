@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -19,6 +19,25 @@ from blocklp.kernels.plan import Plan
 Memory = tuple[Tensor, Tensor, Tensor]
 """Primal-dual warm start: point ``(batch, variables)``, duals of all stated rows ``(batch, rows)``, group by
 group and each as ``(rows, blocks)``, and weight ``(batch,)``."""
+
+
+class StateParts(NamedTuple):
+    """What passes go on from, by what its tensors have an entry of.
+
+    Attributes
+    ----------
+    copies, variables : dict of str to Tensor
+        ``(batch, copies)`` of blocks, ``(batch, variables)``.
+    rows : dict of str to list of Tensor
+        One a group: ``(batch, rows of a block, blocks)``.
+    numbers : dict
+        All else, tensors or numbers, which do not depend on how blocks are divided.
+    """
+
+    copies: dict[str, Tensor]
+    variables: dict[str, Tensor]
+    rows: dict[str, list[Tensor]]
+    numbers: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -78,8 +97,8 @@ class Method:
         Passes between checks, unless the user says otherwise, without the one that a check takes to evaluate:
         a check costs as much as some passes.
     snapshots : tuple of tuple of str
-        Attributes of a finished state from which, with those of a first one, passes go on as they would have:
-        those with an entry a copy, those with one a variable, and all others; empty where passes cannot.
+        Attributes of a finished state that :meth:`saved` takes: those with an entry a copy, those with one a
+        variable, and all others.
     """
 
     uses_tables: ClassVar[bool] = False
@@ -168,6 +187,39 @@ class Method:
     def opened(self, plan: Plan, state: Any) -> Any:
         """State before the first check of a solve without a warm start; by default that of :meth:`start`."""
         return state
+
+    def saved(self, plan: Plan, state: Any) -> StateParts:
+        """What passes go on from as they would have, with a first state, in methods that processes share.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        state : MethodState
+            A finished state, whose tensors may be returned.
+        """
+        copies, variables, numbers = ({n: getattr(state, n) for n in names} for names in self.snapshots)
+        return StateParts({n: own for n, own in copies.items() if own.shape[1]}, variables, {}, numbers)
+
+    def restored(self, plan: Plan, state: Any, kept: StateParts) -> Any:
+        """The state from which passes go on.
+
+        Parameters
+        ----------
+        plan : Plan
+            The problem in the working precision, and how it is executed.
+        state : MethodState
+            That of :meth:`start`.
+        kept : StateParts
+            The answer of :meth:`saved`, of these blocks; all numbers are tensors.
+
+        Returns
+        -------
+        MethodState
+            The state, which :meth:`finish` completes.
+        """
+        numbers = {name: own if own.dim() else own.item() for name, own in kept.numbers.items()}
+        return state.changed(**kept.copies, **kept.variables, **numbers, finished=False)
 
     def checked(self, plan: Plan, state: Any, gap: Tensor) -> Any:
         """State after a check, of methods that are :attr:`advised`.

@@ -21,7 +21,7 @@ def has_prox(group: Group, duals: Tensor) -> bool:
 
 
 def prox(group: Group, cost: Tensor, centre: Tensor, eta: Tensor) -> Tensor | None:
-    """Proximal points of a group, if its type has a formula; padding gives zero.
+    """Proximal points of a group, if its type has a formula; padding gives zero, and no blocks do not ask it.
 
     Parameters
     ----------
@@ -39,6 +39,8 @@ def prox(group: Group, cost: Tensor, centre: Tensor, eta: Tensor) -> Tensor | No
     """
     if group.prox is None:
         return None
+    if not group.blocks:
+        return centre.clone()
     point = group.prox(cost, centre, eta[:, None, None], group.shared)
     return point if point is None or group.valid is None else point * group.valid[..., None]
 
@@ -133,7 +135,7 @@ def residuals(plan: Plan, state: Any) -> tuple[Tensor, Tensor]:
         if group.shares:
             means = problem.coupling.spread_part(state.mean, group.start, group.stop)
             own = state.points[:, group.start : group.stop] - means
-            own = own.view(-1, group.dim, group.blocks).masked_fill(group.coupled[:, None] == 0, 0.0)
+            own = own.view(len(own), group.dim, group.blocks).masked_fill(group.coupled[:, None] == 0, 0.0)
             primal = primal + problem.totals.over_blocks_in_order(own.flatten(1).double().square())
     return primal, moves(problem.counts, state.mean, state.reflected, problem.totals)
 

@@ -40,9 +40,15 @@ from blocklp.errors import TimeLimitError
 from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.program import PASSES, Program
-from blocklp.methods.base import Memory, Method, MethodState, where
+from blocklp.methods.base import Memory, Method, MethodState, StateParts, where
 from blocklp.methods.shrinking import shrinking
 from blocklp.violation import known_empty
+
+TRIPLES = "now", "first", "bar"
+"""Attributes of a state that hold a point, duals and activities of rows."""
+
+NUMBERS = "eta", "age", "residual", "first_residual", "passes"
+"""Attributes of a state with a number an instance, and how many passes have been made."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +153,33 @@ class Pdhg(Method):
         eta = torch.where(torch.isfinite(weight) & (weight > 0), weight.to(state.eta), state.eta)
         pulled = program.sums(problem, y)
         return replace(state, now=now, first=first, bar=bar, pulled=pulled, eta=eta, passes=self.resumed)
+
+    def saved(self, plan: Plan, state: PdhgState) -> StateParts:
+        """Points, duals and activities by blocks; step sizes and sums of duals are made anew."""
+        variables: dict[str, Tensor] = {}
+        rows: dict[str, list[Tensor]] = {}
+        numbers = {name: getattr(state, name) for name in NUMBERS}
+        program = state.program
+        for name in TRIPLES:
+            x, *others = getattr(state, name)
+            variables[name] = x
+            for kind, values in zip(("duals", "activity"), others, strict=True):
+                key = f"{name}_{kind}"
+                rows[key] = [own for _, own in program.by_groups(plan.problem, values)]
+                numbers[key] = values[:, values.shape[1] - program.beside :]
+        return StateParts({}, variables, rows, numbers)
+
+    def restored(self, plan: Plan, state: PdhgState, kept: StateParts) -> PdhgState:
+        """The state that was saved; :meth:`finish` makes its multipliers and points."""
+
+        def whole(key: str) -> Tensor:
+            return torch.cat([*(own.flatten(1) for own in kept.rows[key]), kept.numbers[key]], 1)
+
+        state = self.weighted(plan, state)  # now, as it was before any pass
+        triples = {n: (kept.variables[n], whole(f"{n}_duals"), whole(f"{n}_activity")) for n in TRIPLES}
+        numbers = {name: kept.numbers[name] for name in NUMBERS} | {"passes": int(kept.numbers["passes"])}
+        pulled = state.program.sums(plan.problem, triples["now"][1])
+        return state.changed(**triples, **numbers, pulled=pulled)
 
     def step(self, plan: Plan, state: PdhgState) -> PdhgState:
         """One pass; the state given is used up."""

@@ -232,9 +232,10 @@ class Solution:
 
     def _rows(self, rows: Rows | str) -> tuple[Rows, int]:
         """The handle, and where its prices begin."""
-        start = 0
-        for handle in self.rows:
-            if handle is rows or (isinstance(rows, str) and handle.name == rows):
+        start, matrix = 0, rows.constraint.matrix if isinstance(rows, Rows) else None
+        name = rows.name if isinstance(rows, Rows) else rows
+        for handle in self.rows:  # of a part sides are others than those of its handles
+            if handle.name == name and (matrix is None or handle.constraint.matrix is matrix):
                 return handle, start
             start += handle.count
         names = listed(repr(r.name) for r in self.rows) or "none"

@@ -7,9 +7,9 @@ from scipy.sparse import random_array
 
 import blocklp as bl
 from blocklp.distributed import Mesh
-from blocklp.errors import ModelError, OptionError
+from blocklp.errors import OptionError
 from blocklp.general_solvers.solvers import reference
-from blocklp.oracles import Cut, Knapsack, Polytope
+from blocklp.oracles import Cut, Edge, Knapsack, Polytope
 from blocklp.problems.lp import model_of_rows
 from blocklp.problems.matching import Matching, matching_model
 from blocklp.problems.verification import network_bounds
@@ -19,10 +19,25 @@ from blocklp.problems.verification.network import Builder
 from .processes import together, told
 
 
+class Asked(Edge):
+    """An edge that cannot be asked about no blocks."""
+
+    def prox(self, cost, centre, eta, shared):
+        return super().prox(cost, centre, eta + 0 * centre.amax((1, 2), keepdim=True), shared)
+
+    def complete(self, cost, point, shared):
+        return super().complete(cost + 0 * point.amax((1, 2), keepdim=True), point, shared)
+
+
 def few(kind, rows):
-    """One block, of which other processes have none, and variables in no block."""
+    """One block, of which other processes have none, and variables in no block, or in blocks of another type."""
     model = bl.Model()
     x = model.variable("x", 8, lower=0, upper=1)
+    if kind == "edge":
+        model.add(Asked(), x[torch.tensor([[0, 1, 3]])])
+        model.add(Edge(), x[torch.tensor([[1, 2, 4], [0, 2, 5], [0, 1, 6], [1, 2, 7]])])
+        model.minimize(torch.linspace(-1, 1, 8, dtype=torch.float64) @ x)
+        return model
     if kind == "polytope":
         block = Polytope([[1.0, 2.0, -1.0]], [-np.inf], [1.0], np.zeros(3), np.ones(3))
     else:
@@ -34,16 +49,18 @@ def few(kind, rows):
     return model
 
 
+FEW = ("polytope", False), ("polytope", True), ("cut", False), ("cut", True), ("edge", False)
+
+
 def few_solved():
     """Bounds of one block over processes, with rows beside it and without."""
-    kinds = [(kind, rows) for kind in ("polytope", "cut") for rows in (False, True)]
-    solvers = [few(*kind).compile(backend="torch") for kind in kinds]
-    return [told(solver.solve(mesh=True, method="pdhg", passes=200)) for solver in solvers]
+    solvers = [few(*kind).compile(backend="torch") for kind in FEW]
+    return [told(solver.solve(mesh=True, passes=200)) for solver in solvers]
 
 
 def test_types_are_not_asked_where_a_process_has_none_of_their_blocks():
     answers = together(few_solved, 2)
-    for k, (kind, rows) in enumerate((kind, rows) for kind in ("polytope", "cut") for rows in (False, True)):
+    for k, (kind, rows) in enumerate(FEW):
         found = alike([answer if isinstance(answer, BaseException) else answer[k] for answer in answers])
         best = float(reference(few(kind, rows)).objective[0])
         assert found["bound"] == pytest.approx(best, rel=1e-3)
@@ -201,24 +218,3 @@ def infeasible():
     model.add_rows(np.ones((1, 4)), x, None, 1.0)
     model.minimize(x.sum())
     return told(model.compile(backend="torch").solve(mesh=True))
-
-
-def part_with_rows(save):
-    """What is refused."""
-    said = []
-    model = bl.Model.shard(torch.distributed.get_rank(), 2)
-    x = model.variable("x", 4, lower=0, upper=1)
-    model.add_rows(np.ones((1, 4)), x, None, 1.0)
-    model.minimize(x.sum())
-    for own, mesh in ((model, True), (general(), Mesh(save=save))):
-        try:
-            own.compile(backend="torch").solve(mesh=mesh)
-        except (ModelError, OptionError) as error:
-            said.append(str(error))
-    return said
-
-
-def test_parts_with_rows_and_their_saves_are_refused(tmp_path):
-    for said in together(part_with_rows, 2, str(tmp_path / "saved")):
-        assert "state the whole model" in said[0]
-        assert "leave it out" in said[1]

@@ -1,5 +1,6 @@
 """Models of which every process states a part: the bits are those of the whole model, cut into the same blocks."""
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -8,7 +9,7 @@ import blocklp as bl
 from blocklp.distributed import solution_hash
 from blocklp.errors import ModelError, OptionError, ProcessError
 from blocklp.general_solvers.solvers import reference
-from blocklp.oracles import Simplex
+from blocklp.oracles import AtMostOne, Edge, Simplex
 from blocklp.problems.qpbo import shard_of
 
 from .processes import model, random_qubo, together
@@ -17,9 +18,12 @@ from .processes import model, random_qubo, together
 def in_parts(options):
     """The solution of roof duality whose pairs processes share, in this process."""
     part = shard_of(random_qubo(60, 150), dist.get_rank(), dist.get_world_size())
-    found = part.compile(backend="torch").solve(mesh=True, **options)
+    solver = part.compile(backend="torch")
+    found = solver.solve(mesh=True, **options)
+    again = solver.solve(mesh=True, **options)  # what the first solve had compiled of a part is not kept
     return {
         "hash": solution_hash(found, mesh=True),
+        "again": solution_hash(again, mesh=True),
         "bound": float(found.bound[0]),
         "safe": float(found.safe_bound[0]),
         "objective": float(found.objective[0]),
@@ -48,7 +52,7 @@ def test_parts_have_the_bits_of_the_whole_model():
     best = float(reference(model()).objective[0])
     for world in (1, 2, 3):
         answers = together(in_parts, world, options)
-        assert {answer["hash"] for answer in answers} == {right}
+        assert {answer[name] for answer in answers for name in ("hash", "again")} == {right}
         assert sum(answer["pairs"] for answer in answers) == len(random_qubo(60, 150).edges)
         for answer in answers:
             assert answer["z"].shape == (1, answer["pairs"])
@@ -56,6 +60,56 @@ def test_parts_have_the_bits_of_the_whole_model():
             assert answer["objective"] == pytest.approx(best, rel=2e-5)
             assert answer["safe"] <= best
             assert answer["bound"] == pytest.approx(best, rel=2e-5)
+
+
+def capacities(rank, world):
+    """Sources that take at most one of their edges, capacities of destinations, which more of them costs, alike in all processes."""
+    random, part = np.random.default_rng(4), bl.Model() if world is None else bl.Model.shard(rank, world)
+    destination, weight, value = random.integers(0, 5, 30), random.uniform(0.5, 1.5, 30), random.uniform(0, 2, 30)
+    mine = slice(None) if world is None else slice(*(3 * k for k in part.part.own(10).indices(10)[:2]))
+    destination, weight, value = destination[mine], weight[mine], value[mine]
+    more = part.variable("more", 5, lower=0, upper=3)
+    x = part.variable("x", len(weight), lower=0, upper=1, private=world is not None)
+    part.add(AtMostOne(3), x.reshape(-1, 3), name="sources")
+    part.add(np.equal.outer(np.arange(5), destination) * weight @ x - more <= 0.8, name="capacity")
+    part.maximize(torch.from_numpy(value) @ x - 0.7 * more.sum())
+    return part
+
+
+def with_capacities():
+    """The solution of the capacities whose sources processes share, in this process."""
+    model = capacities(dist.get_rank(), dist.get_world_size())
+    found = model.compile(backend="torch").solve(mesh=True, tol=1e-6)
+    return {
+        "hash": solution_hash(found, mesh=True),
+        "bound": float(found.bound[0]),
+        "safe": float(found.safe_bound[0]),
+        "objective": float(found.objective[0]),
+        "price": found.price(model.rows[0]).numpy(),
+        "slack": found.slack("capacity").numpy(),
+        "x": found.raw_x.numpy(),
+    }
+
+
+def whole_capacities():
+    """The hash of the whole model, its slack, and the activities of its point."""
+    found = capacities(0, None).compile(backend="torch").solve(mesh=True, tol=1e-6)
+    return solution_hash(found), found.slack("capacity").numpy()
+
+
+def test_parts_with_rows_have_the_bits_of_the_whole_model():
+    ((right, slack),) = together(whole_capacities, 1)
+    best = float(reference(capacities(0, None)).objective[0])
+    for world in (1, 2, 3):
+        answers = together(with_capacities, world)
+        assert {answer["hash"] for answer in answers} == {right}
+        assert sum(answer["x"].shape[1] - 5 for answer in answers) == 30
+        for answer in answers:
+            assert answer["bound"] == pytest.approx(best, rel=2e-6)
+            assert answer["safe"] >= best
+            assert answer["objective"] == pytest.approx(best, rel=2e-6)
+            assert answer["slack"] == pytest.approx(slack, abs=1e-12)
+            assert (answer["price"] == answers[0]["price"]).all()
 
 
 def different(kind):
@@ -85,6 +139,29 @@ def test_parts_that_do_not_fit_are_refused(kind, words):
     answers = together(different, 2, kind)
     assert all(isinstance(answer, ModelError | ProcessError) for answer in answers)
     assert words in str(answers[1])
+
+
+def star(method):
+    """A star, whose edges processes share: its middle is a variable of all, its leaves are in one edge each."""
+    part = bl.Model.shard(dist.get_rank(), dist.get_world_size())
+    y = part.variable("y", 5, lower=0, upper=1)
+    mine = torch.arange(1, 5)[part.part.own(4)]
+    z = part.variable("z", len(mine), lower=0, upper=1, private=True)
+    part.add(Edge(), [y[torch.stack([torch.zeros_like(mine), mine], 1)], z])
+    part.minimize(y @ torch.tensor([-1.0, -2, 1, -1, 0.5]) + 1.5 * z.sum())
+    found = part.compile(backend="torch").solve(mesh=True, method=method, tol=1e-6)
+    return float(found.bound[0]), solution_hash(found, mesh=True)
+
+
+def test_blocks_without_proximal_points_are_solved_by_pdhg():
+    """By hand: leaves 1 and 3 alone give -3, the middle with or without them no less."""
+    ((bound, right),) = together(star, 1, "auto")
+    assert bound == pytest.approx(-3.0, abs=1e-5)
+    for number, digest in together(star, 2, "auto"):
+        assert (number, digest) == (bound, right)
+    for answer in together(star, 2, "admm"):
+        assert isinstance(answer, ModelError)
+        assert "choose method='auto'" in str(answer)
 
 
 def test_parts_are_no_models():
