@@ -22,9 +22,10 @@ from blocklp.problems.command_line.process import EXIT_INTERRUPTED, EXIT_STOPPED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from torch import Tensor
 
     from blocklp.deadline import Deadline
-    from blocklp.problems.densecrf import DenseCRF, Result
+    from blocklp.problems.densecrf import Cliques, DenseCRF, Result
 
 Method = Annotated[str, typer.Option(metavar="NAME", help="How to look for a labelling: mean-field, prox-lp, ...")]
 Settings = Annotated[
@@ -124,6 +125,10 @@ def _densecrf_command(
         tuple[int, float, float] | None,
         typer.Option(metavar="COUNT GAMMA ETA", help="Superpixels that cost GAMMA exp(-variance / ETA) unless of one label."),
     ] = None,
+    mean_shift: Annotated[
+        tuple[int, float, float] | None,
+        typer.Option(metavar="LEAST GAMMA ETA", help="Regions by mean shift, of LEAST pixels or more, instead or too."),
+    ] = None,
     method: Method = "prox-lp",
     out: Annotated[
         Path | None, typer.Option(metavar="LABELS.png", help="Write the method's labels, 0 and up, as grey levels.")
@@ -176,11 +181,7 @@ def _densecrf_command(
         normalise=normalise,
         time_limit=deadline,
     )
-    if superpixels is not None:
-        from blocklp.problems.densecrf.superpixels import superpixel_cliques
-
-        count, gamma, eta = superpixels
-        crf = replace(crf, cliques=superpixel_cliques(picture, gamma, eta, count, time_limit=deadline))
+    crf = replace(crf, cliques=_cliques(picture.to(place), superpixels, mean_shift, deadline))
     result, entry = run.answer(image, size, crf, method, options, deadline)
     found = result.labelling.view(size).cpu()
     if crf.cliques is not None:
@@ -188,6 +189,26 @@ def _densecrf_command(
     _report(entry, run.as_json)
     places.write(result, size, 1, lambda figure: pictures.draw_overlay(figure, picture, found, crf.labels, names))
     _exit(result)
+
+
+def _cliques(
+    picture: Tensor,
+    superpixels: tuple[int, float, float] | None,
+    mean_shift: tuple[int, float, float] | None,
+    deadline: Deadline,
+) -> Cliques | None:
+    """Cliques over superpixels, over regions by mean shift, over both, or none."""
+    from blocklp.problems.densecrf import mean_shift_regions, region_cliques, superpixel_cliques
+
+    found = None
+    if superpixels is not None:
+        count, gamma, eta = superpixels
+        found = superpixel_cliques(picture, gamma, eta, count, time_limit=deadline)
+    if mean_shift is not None:
+        least, gamma, eta = mean_shift
+        regions = region_cliques(picture, mean_shift_regions(picture, least=least, time_limit=deadline), gamma, eta)
+        found = regions if found is None else found + regions
+    return found
 
 
 @grouped
