@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from blocklp.deadline import Deadline
     from blocklp.problems.densecrf import Cliques, DenseCRF, Result
 
+Rounding = Literal["argmax", "kleinberg-tardos", "tree", "descent", "expansion"]
 Method = Annotated[str, typer.Option(metavar="NAME", help="How to look for a labelling: mean-field, prox-lp, ...")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="An option of the method, such as steps=10; repeatable.")
@@ -49,11 +50,17 @@ Best = Annotated[
 ]
 
 
+Rounded = Annotated[
+    Rounding, typer.Option(metavar="NAME", help="Beside the largest scores: kleinberg-tardos, tree, descent or expansion.")
+]
+
+
 @dataclass(frozen=True)
 class CrfOptions:
     """How a method runs, and what is told of it."""
 
     settings: Settings = None
+    rounding: Rounded = "argmax"
     time_limit: TimeLimit = math.inf
     max_bytes: MaxBytes = None
     best: Best = None
@@ -89,7 +96,7 @@ class CrfOptions:
         with interruptible(), nullcontext() if self.quiet else ElapsedTime(f"solving the LP by {self.reference}"):
             other = None if self.reference is None else compare(explicit_model(crf), self.reference)
         with interruptible(), nullcontext() if self.quiet else Progress() as callback:
-            result = solve_densecrf(crf, method, time_limit=deadline, callback=callback, **options)
+            result = solve_densecrf(crf, method, time_limit=deadline, callback=callback, rounding=self.rounding, **options)
         entry = _entry(file, size, crf, result)
         return result, entry | ({} if other is None else {"reference": other.entry()})
 

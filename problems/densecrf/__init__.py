@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from blocklp.problems.densecrf.regularized_fw import Regulariser as Regulariser
     from blocklp.problems.densecrf.result import History as History
     from blocklp.problems.densecrf.result import Result as Result
+    from blocklp.problems.densecrf.rounding import ROUNDINGS as ROUNDINGS
     from blocklp.problems.densecrf.rounding import kleinberg_tardos as kleinberg_tardos
     from blocklp.problems.densecrf.solve import METHODS as METHODS
     from blocklp.problems.densecrf.solve import solve_densecrf as solve_densecrf
@@ -34,7 +35,7 @@ else:
             "blocklp.problems.densecrf.mean_shift": ["mean_shift_regions"],
             "blocklp.problems.densecrf.regularized_fw": ["Regulariser"],
             "blocklp.problems.densecrf.result": ["History", "Result"],
-            "blocklp.problems.densecrf.rounding": ["kleinberg_tardos"],
+            "blocklp.problems.densecrf.rounding": ["ROUNDINGS", "kleinberg_tardos"],
             "blocklp.problems.densecrf.solve": ["METHODS", "solve_densecrf"],
             "blocklp.problems.densecrf.superpixels": ["region_cliques", "superpixel_cliques"],
         },

@@ -90,7 +90,8 @@ def region_cliques(
         ``(height, width, channels)`` each: colours from 0 to 255.
     regions : Tensor or sequence of Tensor
         ``(height, width)`` int64 each: :func:`superpixels`, :func:`~blocklp.problems.densecrf.mean_shift_regions`, or the regions of
-        any other segmentation; negative for none.  Several segmentations, whose regions overlap, are ``(height, width, segmentations)``.
+        any other segmentation; negative for none.  Several segmentations, whose regions overlap, are a tensor
+        ``(height, width, segmentations)``.
     weight : float
         :math:`\Gamma`, what breaking a region of one colour costs.
     eta : float

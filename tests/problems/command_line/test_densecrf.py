@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -138,6 +138,16 @@ def test_superpixels_add_cliques(files: dict[str, Path]) -> None:
     both = json.loads(run(*given, "--superpixels", 8, 5, 1000, "--mean-shift", 4, 5, 1000).stdout)
     assert both["cliques"] > len(cliques.cost) and both["energy"] >= both["bound"]
     assert "cliques" not in json.loads(run(*given).stdout)
+
+
+def test_a_rounding_is_offered(files: dict[str, Path]) -> None:
+    from blocklp.problems.command_line.densecrf import Rounding
+    from blocklp.problems.densecrf import ROUNDINGS
+
+    assert get_args(Rounding) == tuple(ROUNDINGS)
+    given = ("densecrf", files["image"], "--unary", files["u"], "--method", "qp-cvx", "--set", "steps=2", "--json")
+    plain, other = (json.loads(run(*given, "--rounding", name).stdout) for name in ("argmax", "expansion"))
+    assert other["best_energy"] <= plain["best_energy"] and other["energy"] == plain["energy"]
 
 
 def test_pictures_are_written(files: dict[str, Path], tmp_path: Path) -> None:
