@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from blocklp.problems.densecrf.cliques import Cliques as Cliques
     from blocklp.problems.densecrf.energy import DenseCRF as DenseCRF
     from blocklp.problems.densecrf.explicit import explicit_model as explicit_model
+    from blocklp.problems.densecrf.images import grid_features as grid_features
     from blocklp.problems.densecrf.images import image_crf as image_crf
     from blocklp.problems.densecrf.images import image_features as image_features
     from blocklp.problems.densecrf.kernel import Kernel as Kernel
@@ -30,7 +31,7 @@ else:
             "blocklp.problems.densecrf.energy": ["DenseCRF"],
             "blocklp.problems.densecrf.explicit": ["explicit_model"],
             "blocklp.problems.densecrf.kernel": ["Kernel"],
-            "blocklp.problems.densecrf.images": ["image_crf", "image_features"],
+            "blocklp.problems.densecrf.images": ["grid_features", "image_crf", "image_features"],
             "blocklp.problems.densecrf.layers": ["DenseCRFLayer"],
             "blocklp.problems.densecrf.mean_shift": ["mean_shift_regions"],
             "blocklp.problems.densecrf.regularized_fw": ["Regulariser"],
