@@ -48,8 +48,6 @@ MaxBytes = Annotated[
 Best = Annotated[
     Path | None, typer.Option("--best", metavar="BEST.png", help="Write the labelling of least energy of all seen, as --out does.")
 ]
-
-
 Rounded = Annotated[
     Rounding, typer.Option(metavar="NAME", help="Beside the largest scores: kleinberg-tardos, tree, descent or expansion.")
 ]
