@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,10 +22,12 @@ from blocklp.problems.command_line.process import EXIT_INTERRUPTED, EXIT_STOPPED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from torch import Tensor
 
     from blocklp.deadline import Deadline
-    from blocklp.problems.densecrf import DenseCRF, Result
+    from blocklp.problems.densecrf import Cliques, DenseCRF, Result
 
+Rounding = Literal["argmax", "kleinberg-tardos", "tree", "descent", "expansion"]
 Method = Annotated[str, typer.Option(metavar="NAME", help="How to look for a labelling: mean-field, prox-lp, ...")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="An option of the method, such as steps=10; repeatable.")
@@ -46,6 +48,9 @@ MaxBytes = Annotated[
 Best = Annotated[
     Path | None, typer.Option("--best", metavar="BEST.png", help="Write the labelling of least energy of all seen, as --out does.")
 ]
+Rounded = Annotated[
+    Rounding, typer.Option(metavar="NAME", help="Beside the largest scores: kleinberg-tardos, tree, descent or expansion.")
+]
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ class CrfOptions:
     """How a method runs, and what is told of it."""
 
     settings: Settings = None
+    rounding: Rounded = "argmax"
     time_limit: TimeLimit = math.inf
     max_bytes: MaxBytes = None
     best: Best = None
@@ -88,7 +94,7 @@ class CrfOptions:
         with interruptible(), nullcontext() if self.quiet else ElapsedTime(f"solving the LP by {self.reference}"):
             other = None if self.reference is None else compare(explicit_model(crf), self.reference)
         with interruptible(), nullcontext() if self.quiet else Progress() as callback:
-            result = solve_densecrf(crf, method, time_limit=deadline, callback=callback, **options)
+            result = solve_densecrf(crf, method, time_limit=deadline, callback=callback, rounding=self.rounding, **options)
         entry = _entry(file, size, crf, result)
         return result, entry | ({} if other is None else {"reference": other.entry()})
 
@@ -123,6 +129,10 @@ def _densecrf_command(
     superpixels: Annotated[
         tuple[int, float, float] | None,
         typer.Option(metavar="COUNT GAMMA ETA", help="Superpixels that cost GAMMA exp(-variance / ETA) unless of one label."),
+    ] = None,
+    mean_shift: Annotated[
+        tuple[int, float, float] | None,
+        typer.Option(metavar="LEAST GAMMA ETA", help="Regions by mean shift, of LEAST pixels or more, instead or too."),
     ] = None,
     method: Method = "prox-lp",
     out: Annotated[
@@ -176,11 +186,7 @@ def _densecrf_command(
         normalise=normalise,
         time_limit=deadline,
     )
-    if superpixels is not None:
-        from blocklp.problems.densecrf.superpixels import superpixel_cliques
-
-        count, gamma, eta = superpixels
-        crf = replace(crf, cliques=superpixel_cliques(picture, gamma, eta, count, time_limit=deadline))
+    crf = replace(crf, cliques=_cliques(picture.to(place), superpixels, mean_shift, deadline))
     result, entry = run.answer(image, size, crf, method, options, deadline)
     found = result.labelling.view(size).cpu()
     if crf.cliques is not None:
@@ -188,6 +194,26 @@ def _densecrf_command(
     _report(entry, run.as_json)
     places.write(result, size, 1, lambda figure: pictures.draw_overlay(figure, picture, found, crf.labels, names))
     _exit(result)
+
+
+def _cliques(
+    picture: Tensor,
+    superpixels: tuple[int, float, float] | None,
+    mean_shift: tuple[int, float, float] | None,
+    deadline: Deadline,
+) -> Cliques | None:
+    """Cliques over superpixels, over regions by mean shift, over both, or none."""
+    from blocklp.problems.densecrf import mean_shift_regions, region_cliques, superpixel_cliques
+
+    found = None
+    if superpixels is not None:
+        count, gamma, eta = superpixels
+        found = superpixel_cliques(picture, gamma, eta, count, time_limit=deadline)
+    if mean_shift is not None:
+        least, gamma, eta = mean_shift
+        regions = region_cliques(picture, mean_shift_regions(picture, least=least, time_limit=deadline), gamma, eta)
+        found = regions if found is None else found + regions
+    return found
 
 
 @grouped

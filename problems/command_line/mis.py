@@ -32,6 +32,7 @@ class GraphBlocksName(StrEnum):
 
     edges = "edges"
     cliques = "cliques"
+    separated = "separated"
 
 
 def register(app: typer.Typer) -> None:
@@ -45,7 +46,7 @@ def _mis_command(
     files: Files,
     *,
     blocks: Annotated[
-        GraphBlocksName, typer.Option(help="One block an edge, or one a clique: stronger, later.")
+        GraphBlocksName, typer.Option(help="One block an edge, or one a clique: stronger, later; separated: more cliques, in rounds.")
     ] = GraphBlocksName.cliques,
     solving: Solving,
     format: Annotated[

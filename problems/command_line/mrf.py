@@ -16,6 +16,7 @@ from blocklp.problems.command_line.process import interruptible, until
 if TYPE_CHECKING:
     from blocklp.problems.mrf.readers import Format
     from blocklp.problems.mrf.relaxation import Decomposition
+    from blocklp.problems.mrf.solve import Heuristic
 
 
 class MrfFormatName(StrEnum):
@@ -41,6 +42,16 @@ class MrfBlocksName(StrEnum):
     qubo = "qubo"
 
 
+class MrfHeuristicName(StrEnum):
+    """Nonconvex methods that look for labellings."""
+
+    bcd = "bcd"
+    pgd = "pgd"
+    fw = "fw"
+    admm = "admm"
+    cqp = "cqp"
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("mrf")(_mrf_command)
@@ -59,12 +70,15 @@ def _mrf_command(
     reading: Reading,
     log: Annotated[bool | None, typer.Option("--log/--no-log", help="Whether UAI tables are logarithms; by default in .LG.")] = None,
     rounds: Annotated[int, typer.Option(min=0, help="Rounds of tightening: clusters of variables that raise the bound.")] = 0,
+    heuristic: Annotated[
+        MrfHeuristicName | None, typer.Option(help="A nonconvex method that looks for another labelling in the end.")
+    ] = None,
     evidence: Annotated[Path | None, typer.Option(metavar="FILE.evid", help="Labels that are given, for all files.")] = None,
     output: Output,
 ) -> None:
     """Bound energies of Markov random fields (.uai, .wcsp, .cfn, .wcnf, .opb ..) by their LP relaxation, and find labellings."""
-    if solving.exact and (rounds or blocks is not MrfBlocksName.auto):
-        raise OptionError("--rounds and --blocks are about the relaxation; leave them out, or leave --exact out")
+    if solving.exact and (rounds or heuristic or blocks is not MrfBlocksName.auto):
+        raise OptionError("--rounds, --blocks and --heuristic are about the relaxation; leave them out, or leave --exact out")
     if rounds and output.reference is not None:
         raise OptionError("--reference solves the LP without clusters, --rounds a stronger one; give one of them")
     if reading.one_by_one(tree=solving.exact):
@@ -84,13 +98,14 @@ def _mrf_command(
         (str(file), model.n, sum(len(scope) > 1 for scope, _ in model.factors), "") for file, model in zip(files, mrfs, strict=True)
     ]
     chosen: Decomposition = blocks.value
+    search: Heuristic | None = None if heuristic is None else heuristic.value
     budget = Budget(rounds=rounds) if rounds else False
     told = None if output.quiet else tell_round
     with reading.tree() as workers:
         asked = SolvableFiles(
             names,
             "energy",
-            solve=lambda **given: solve_mrf(mrfs, chosen, tighten=budget, told=told, **given),
+            solve=lambda **given: solve_mrf(mrfs, chosen, tighten=budget, told=told, heuristic=search, **given),
             model=lambda i: relax(mrfs[i], chosen).model,
             search=lambda i, **given: solve_mrf_exactly(mrfs[i], executor=workers, **given),
         )

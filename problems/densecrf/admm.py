@@ -10,6 +10,10 @@ By (109) and (111) each copy is a projection, with multipliers v of the constrai
           z = \Pi \! \left( x - \tfrac{1}{\rho} \left( \tfrac{1}{2} (\phi + K x \mu) - v \right) \right), \qquad
           v \leftarrow v + \rho (x - z)
 
+Cliques are of higher order than two copies: each copy has half of their cost, by its tangent at the other one.  For cliques of two
+points that is the bilinear form, and where the copies agree it is the gradient of the energy, so that they stop where it is
+stationary.
+
 A step here is one of the two projections, so that it filters once, as the steps of the other methods do.
 """
 
@@ -18,10 +22,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.errors import ModelError
 from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
-from blocklp.problems.densecrf.regularized_fw import linear_costs
+from blocklp.problems.densecrf.regularized_fw import gradient, linear_costs
 from blocklp.problems.densecrf.run import Run
 from blocklp.problems.method_options import check_positive
 
@@ -45,12 +48,9 @@ def admm(run: Run, *, penalty: float = 1.0, steps: int = 10) -> None:
     ------
     OptionError
         If a number is not positive.
-    ModelError
-        If the CRF has cliques: their costs are not bilinear in two copies.
     """
     check_positive(penalty=penalty, steps=steps)
     crf, y = run.crf, run.start
-    refuse_cliques(crf)
     phi = linear_costs(crf)
     multipliers, weight = torch.zeros_like(y), penalty * crf.per_point(run.unit).to(y)
     for k in range(steps):
@@ -58,12 +58,6 @@ def admm(run: Run, *, penalty: float = 1.0, steps: int = 10) -> None:
         run.filter_calls += 1
         if run.step(y):
             return
-
-
-def refuse_cliques(crf: DenseCRF) -> None:
-    """Raise a ModelError if the energy has cliques."""
-    if crf.cliques is not None:
-        raise ModelError("admm splits pairs into two copies, and cliques are of higher order; take l2fw, efw or pgd")
 
 
 def half_step(crf: DenseCRF, phi: Tensor, at: tuple[Tensor, Tensor], weight: Tensor | float, turn: int) -> tuple[Tensor, Tensor]:
@@ -94,5 +88,5 @@ def half_step(crf: DenseCRF, phi: Tensor, at: tuple[Tensor, Tensor], weight: Ten
     """
     other, multipliers = at
     sign = -1 if turn % 2 else 1
-    y = project_to_simplex(other - ((phi + crf.message(other)) / 2 + sign * multipliers) / weight, crf.deadline)
+    y = project_to_simplex(other - (gradient(crf, phi, crf.message(other), other) / 2 + sign * multipliers) / weight, crf.deadline)
     return y, multipliers + weight * (other - y) if turn % 2 else multipliers

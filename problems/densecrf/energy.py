@@ -87,6 +87,10 @@ class DenseCRF:
             raise ShapeError(f"a compatibility is not of shape ({self.labels}, {self.labels}), that of the {self.labels} labels")
         if self.cliques is not None and len(self.cliques.member) != self.points:
             raise ModelError(f"the cliques are over {len(self.cliques.member)} points, the unaries are of {self.points}")
+        if self.cliques is not None and self.cliques.kept.shape[1] not in (1, self.labels):
+            raise ShapeError(
+                f"cliques agree on labels {tuple(self.cliques.kept.shape)}; give a column for each of {self.labels} labels"
+            )
         if self.image is not None:
             if self.image.shape != self.unary.shape[:1] or self.image.dtype != torch.int64:
                 raise ShapeError(
@@ -258,8 +262,9 @@ class DenseCRF:
         least = (self.unary.double() + direction.double()).amin(1)
         # An answer of the filter is a sum of products of magnitudes K: some tens of roundings of its size, in its precision.
         error = ROUNDINGS * torch.finfo(precision).eps * (self._reach + least.abs())
-        # Of a clique at most its cost for every label is spread over its points.
-        constant = self.constant * (1 - ROUNDINGS * torch.finfo(precision).eps * self.labels)
+        # Of a clique at most its cost for every label is spread over its points, and a point adds up what its cliques say.
+        roundings = ROUNDINGS + (0 if self.cliques is None else self.cliques.table.shape[1])
+        constant = self.constant * (1 - roundings * torch.finfo(precision).eps * self.labels)
         return self.per_image(least - error) + constant
 
     @cached_property

@@ -74,12 +74,12 @@ def explicit_model(crf: DenseCRF) -> bl.Model:
         matrix = sum((kernel(ones, crf.deadline) for kernel in group), torch.zeros_like(ones)).detach().cpu()
         cost = cost + _pairs(model, f"pairs {number}", y, (matrix + matrix.T) / 2, cut)
     if crf.cliques is not None:
-        owner, price = crf.cliques.member[crf.cliques.points].cpu().numpy(), crf.cliques.cost.detach().double().cpu()
+        owner, price = crf.cliques.owner.cpu().numpy(), crf.cliques.cost.detach().double().cpu()
         w = model.variable("w", (len(price), crf.labels), lower=0, upper=1)
         one = eye_array(crf.labels)
         inside, whole = (kron(_rows(at, count), one) for at, count in ((owner, len(price)), (crf.cliques.points.cpu().numpy(), n)))
         model.add(inside @ w.reshape(-1) - whole @ y.reshape(-1) <= 0, name="cliques")
-        cost = cost + price.sum() - (price[:, None] * w).sum()
+        cost = cost + price.sum() - (price[:, None] * crf.cliques.kept.expand(-1, crf.labels).cpu() * w).sum()
     model.minimize(cost)
     return model
 

@@ -117,7 +117,9 @@ def linearise(crf: DenseCRF, now: Point, linear: Tensor, diagonal: Tensor, cliqu
     r"""The conditional gradient of :math:`c^\top y + y^\top (\tfrac12 P + D) y` and cliques, in closed form (2.1.5.8).
 
     A clique's convex function is the convex hull of its costs, so with unaries its minimum is at a labelling: all points have their
-    own best labels and it is paid, or all have the best common label.
+    own best labels and it is paid, or all have the best common label.  Where cliques overlap they share their points' gradients
+    evenly, so that the minima of all cliques are a bound below, and the vertex, whose labels are those of the cliques that gain most,
+    need not be the best one.
 
     Parameters
     ----------
@@ -133,21 +135,24 @@ def linearise(crf: DenseCRF, now: Point, linear: Tensor, diagonal: Tensor, cliqu
     curved = now.pairs + 2 * diagonal * now.y
     gradient = linear + curved
     least, label = gradient.min(1)
-    here = crf.per_image(gradient * now.y)
+    here, bound = crf.per_image(gradient * now.y), crf.per_image(least)
     if cliques is not None:
-        owner = cliques.member[cliques.points]
-        together, common = cliques.reduce(gradient, "sum").min(1)
-        alone = cliques.reduce(least[:, None], "sum")[:, 0] + cliques.cost.double()
-        join = together <= alone
-        label[cliques.points] = torch.where(join[owner], common[owner], label[cliques.points])
-        least[cliques.points] = 0
-        least[cliques.first] = torch.minimum(together, alone)
-        costs = torch.zeros_like(least)
-        costs[cliques.first] = cliques.relaxed(now.y)
-        here += crf.per_image(costs)
-    found = crf.per_image(least)
+        cost, shares = cliques.cost.double(), (cliques.table >= 0).sum(1, keepdim=True).clamp(min=1)
+        joint = cliques.reduce(gradient / shares, "sum") + cost[:, None] * (1 - cliques.kept)
+        together, common = joint.min(1)
+        alone = cliques.reduce(least[:, None] / shares, "sum")[:, 0] + cost
+        gain = torch.full_like(cliques.table, -torch.inf, dtype=torch.float64)
+        gain.view(-1)[cliques.places] = (alone - together)[cliques.owner]
+        wanted = torch.zeros_like(cliques.table)
+        wanted.view(-1)[cliques.places] = common[cliques.owner]
+        most, place = gain.max(1, keepdim=True)
+        label = torch.where(most >= 0, wanted.gather(1, place), label[:, None])[:, 0]
+        bound = crf.per_image(least * (most[:, 0] == -torch.inf)) + crf.per_clique(torch.minimum(together, alone))
     vertex = torch.nn.functional.one_hot(label, crf.labels).double()
-    return Linearised(vertex, here - found, found - crf.per_image(now.y * curved) / 2)
+    there = crf.per_image(gradient * vertex)
+    if cliques is not None:
+        here, there = here + crf.per_clique(cliques.relaxed(now.y)), there + crf.per_clique(cliques.relaxed(vertex))
+    return Linearised(vertex, here - there, bound - crf.per_image(now.y * curved) / 2)
 
 
 def frank_wolfe(
@@ -194,9 +199,7 @@ class ConvexBound:
             reach += kernel.sums * costs.abs().max()
         narrow, wide = torch.finfo(crf.unary.dtype).eps, torch.finfo(torch.float64).eps
         error = 2 * narrow * reach[:, 0] + wide * (self.linear.abs() + 4 * self.diagonal).amax(1)
-        if crf.cliques is not None:
-            error[crf.cliques.first] += wide * crf.cliques.cost.double()
-        self.rounding = ROUNDINGS * crf.per_image(error)
+        self.rounding = ROUNDINGS * (crf.per_image(error) + wide * crf.constant)
 
     def anywhere(self) -> Tensor:
         r"""The bound from the centre, ``(images,)`` float64, without a filter call: :math:`\sum_a \min_i \phi_{a:i}` for Potts."""
@@ -214,8 +217,5 @@ def concave_cliques(cliques: Cliques | None, y: Tensor) -> Tensor | float:
     """
     if cliques is None:
         return 0.0
-    owner = cliques.member[cliques.points]
-    away = cliques.reduce(1 - y, "sum")
-    result = torch.zeros_like(y)
-    result[cliques.points] = -(cliques.cost.to(y)[:, None] * (away <= 1))[owner]
-    return result
+    near = (cliques.reduce(1 - y, "sum") <= 1) * cliques.kept.to(y)
+    return cliques.spread(-(cliques.cost.to(y)[:, None] * near)[cliques.owner])

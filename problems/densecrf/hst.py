@@ -193,7 +193,8 @@ def _descend(run: Run, tree: LabelTree, costs: list[Tensor], weight: float, oute
         unary = torch.stack([b.values for b in best], 1) + crf.per_point(crf.barrier).to(crf.unary) * (parent != chosen[:, None])
         # Two clusters of one level are apart by both their edges; the edges above are settled.
         stars = [(c[level][:, None] + c[level]).fill_diagonal_(0) for c in lengths]
-        part = _TreeRun(run, replace(crf, unary=unary, kernels=_with(crf.kernels, stars)), stands)
+        cliques = None if crf.cliques is None else crf.cliques.merged(inside)
+        part = _TreeRun(run, replace(crf, unary=unary, kernels=_with(crf.kernels, stars), cliques=cliques), stands)
         part.start = (-unary / crf.per_point(run.unit).to(unary)).softmax(1)
         prox_lp(part, weight=weight, outer=outer, inner=inner)
         if part.stopped:

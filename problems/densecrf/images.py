@@ -44,26 +44,60 @@ def image_features(height: int, width: int, sxy: float, image: Tensor | None = N
     OptionError, ShapeError
         If a width is not positive, or the image has another size.
     """
-    for name, value in (("sxy", sxy), ("srgb", srgb)):
+    if image is not None and (image.dim() != 3 or tuple(image.shape[:2]) != (height, width)):
+        raise ShapeError(f"the image has shape {tuple(image.shape)}; give ({height}, {width}, channels)")
+    return grid_features((height, width), sxy, image, srgb)
+
+
+def grid_features(
+    shape: Sequence[int], sxy: float | Sequence[float], image: Tensor | None = None, srgb: float | None = None
+) -> Tensor:
+    """Positions on a grid of any dimension, and colours if given, in units of the kernel's widths.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Size of the grid, such as depth, height and width of a volume.
+    sxy : float or sequence of float
+        Width in grid points, one for all axes or one for each in the order of the shape.
+    image : Tensor, optional
+        ``(*shape, channels)``: colours.
+    srgb : float, optional
+        Width in units of the colours.
+
+    Returns
+    -------
+    Tensor
+        ``(points, axes + channels)`` float64, the last axis of the shape first, as x is before y.
+
+    Raises
+    ------
+    OptionError, ShapeError
+        If a width is not positive, there are too few or too many, or the image has another size.
+    """
+    widths = [float(sxy)] * len(shape) if isinstance(sxy, (int, float)) else [float(width) for width in sxy]
+    if len(widths) != len(shape):
+        raise ShapeError(f"sxy has {len(widths)} widths for a grid of {len(shape)} axes; give one number, or one for each axis")
+    for name, value in (*(("sxy", width) for width in widths), ("srgb", srgb)):
         if value is not None and not 0 < value < float("inf"):
-            raise OptionError(f"{name} is {value}; a kernel's width must be positive and finite")
+            raise OptionError(f"{name} is {value:g}; a kernel's width must be positive and finite")
     if (image is None) != (srgb is None):
         raise OptionError("give image and srgb together: colours need a width")
-    y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
-    features = torch.stack([x, y], 2).double() / sxy
+    axes = torch.meshgrid(*(torch.arange(size) for size in shape), indexing="ij")
+    features = torch.stack([axis.double() / width for axis, width in zip(axes[::-1], widths[::-1], strict=True)], -1)
     if image is not None and srgb is not None:
-        if image.dim() != 3 or tuple(image.shape[:2]) != (height, width):
-            raise ShapeError(f"the image has shape {tuple(image.shape)}; give ({height}, {width}, channels)")
-        features = torch.cat([features.to(image.device), image.double() / srgb], 2)
-    return features.flatten(0, 1)
+        if tuple(image.shape[:-1]) != tuple(shape):
+            raise ShapeError(f"the image has shape {tuple(image.shape)}; give {tuple(shape)} and the channels")
+        features = torch.cat([features.to(image.device), image.double() / srgb], -1)
+    return features.flatten(0, -2)
 
 
 def image_crf(
     images: Tensor | Sequence[Tensor],
     unaries: Tensor | Sequence[Tensor],
     *,
-    smooth: tuple[float, float] | None = (3.0, 3.0),
-    bilateral: tuple[float, float, float] | None = (80.0, 13.0, 10.0),
+    smooth: tuple[float | Sequence[float], float] | None = (3.0, 3.0),
+    bilateral: tuple[float | Sequence[float], float, float] | None = (80.0, 13.0, 10.0),
     normalise: bool = True,
     exact: bool = False,
     compatibility: Tensor | None = None,
@@ -74,14 +108,16 @@ def image_crf(
     Parameters
     ----------
     images : Tensor or sequence of Tensor
-        ``(height, width, channels)`` each: colours from 0 to 255.
+        ``(height, width, channels)`` each: colours from 0 to 255; of volumes ``(depth, height, width, channels)``, and so on for
+        grids of any dimension.
     unaries : Tensor or sequence of Tensor
-        ``(height, width, labels)`` each, floating point: costs, minus log-probabilities as a rule.  The energy lies on their
-        device, wherever the images do.
+        ``(height, width, labels)``, or ``(depth, height, width, labels)``, each, floating point: costs, minus log-probabilities as a
+        rule.  The energy lies on their device, wherever the images do.
     smooth : pair of float or None
-        ``(sxy, weight)`` of the smoothness kernel; None for none.
+        ``(sxy, weight)`` of the smoothness kernel; None for none.  A width for each axis, in the order of the axes, may stand for
+        sxy: slices of a volume are often further apart than pixels.
     bilateral : triple of float or None
-        ``(sxy, srgb, weight)`` of the bilateral kernel; None for none.
+        ``(sxy, srgb, weight)`` of the bilateral kernel, sxy as for the smoothness kernel; None for none.
     normalise : bool
         Whether the kernels are normalised symmetrically, as pydensecrf does.
     exact : bool
@@ -104,14 +140,16 @@ def image_crf(
     if not pictures or len(pictures) != len(costs):
         raise ShapeError(f"there are {len(pictures)} images and {len(costs)} unaries; give one of each for every image")
     for picture, cost in zip(pictures, costs, strict=True):
-        if picture.dim() != 3 or cost.dim() != 3 or picture.shape[:2] != cost.shape[:2]:
+        if picture.dim() < 3 or picture.dim() != cost.dim() or picture.shape[:-1] != cost.shape[:-1]:
             raise ShapeError(
                 f"an image has shape {tuple(picture.shape)} and its unaries {tuple(cost.shape)}; give (height, width, channels) "
-                "and (height, width, labels)"
+                "and (height, width, labels), or the same with a depth before"
             )
-        if cost.shape[2] != costs[0].shape[2]:
-            raise ShapeError(f"unaries of one batch have {costs[0].shape[2]} and {cost.shape[2]} labels; give equally many")
-    sizes = torch.tensor([p.shape[0] * p.shape[1] for p in pictures])
+        if cost.shape[-1] != costs[0].shape[-1] or cost.dim() != costs[0].dim():
+            raise ShapeError(
+                f"unaries of one batch have shapes {tuple(costs[0].shape)} and {tuple(cost.shape)}; give as many labels and axes"
+            )
+    sizes = torch.tensor([math.prod(p.shape[:-1]) for p in pictures])
     image = torch.arange(len(pictures)).repeat_interleave(sizes).to(costs[0].device) if len(pictures) > 1 else None
 
     def kernel(weight: float, features: list[Tensor]) -> Kernel:
@@ -125,11 +163,11 @@ def image_crf(
     kernels = []
     if smooth is not None:
         sxy, weight = smooth
-        kernels.append(kernel(weight, [image_features(p.shape[0], p.shape[1], sxy) for p in pictures]))
+        kernels.append(kernel(weight, [grid_features(p.shape[:-1], sxy) for p in pictures]))
     if bilateral is not None:
         sxy, srgb, weight = bilateral
-        kernels.append(kernel(weight, [image_features(p.shape[0], p.shape[1], sxy, p, srgb) for p in pictures]))
-    return DenseCRF(_join([c.flatten(0, 1) for c in costs]), tuple(kernels), image)
+        kernels.append(kernel(weight, [grid_features(p.shape[:-1], sxy, p, srgb) for p in pictures]))
+    return DenseCRF(_join([c.flatten(0, -2) for c in costs]), tuple(kernels), image)
 
 
 def _join(parts: list[Tensor]) -> Tensor:

@@ -30,7 +30,6 @@ from torch.utils.checkpoint import checkpoint
 from blocklp.errors import OptionError, ShapeError
 from blocklp.oracles.filters.gaussian import Gaussian
 from blocklp.oracles.filters.permutohedral import Lattice
-from blocklp.problems.densecrf.admm import refuse_cliques
 from blocklp.problems.densecrf.cliques import Cliques
 from blocklp.problems.densecrf.compatibility import check_compatibility
 from blocklp.problems.densecrf.energy import DenseCRF
@@ -208,13 +207,11 @@ class DenseCRFLayer(torch.nn.Module):
         Raises
         ------
         ShapeError, NonFiniteError, ModelError
-            If images, logits or cliques are not of this form, or "admm" is given cliques.
+            If images, logits or cliques are not of this form.
         """
         # Half precision would lose the lattice; autocast would bring it into the products with the compatibility.
         with torch.autocast(images.device.type, enabled=False):
             crf = self.energy(images, logits, cliques)
-            if self.method == "admm":
-                refuse_cliques(crf)
             for kernel in crf.kernels:
                 _ = kernel.weighted  # once, before steps that may be recomputed
             first = (-crf.unary).softmax(1)

@@ -12,6 +12,8 @@ All bounds are bounds of the whole problem, because g stays a combination of sub
   points are a unary :math:`(g_0)_a`, where :math:`g_0` is the subgradient of f with all free points level and between 0 and 1,
   and what remains is a dense CRF of the free points.  Pairs of these have no part in :math:`g_0`: a combination of subgradients of
   the smaller CRF is added to it.
+- A clique whose fixed points have different labels costs the same whatever its free points do; if they have one label, the clique of
+  its free points can only agree on that (:meth:`Cliques.restrict`).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.errors import ModelError, OptionError
+from blocklp.errors import OptionError
 from blocklp.oracles.filters.ordered import LEVELS
 from blocklp.problems.densecrf.energy import DenseCRF
 from blocklp.problems.densecrf.prox_lp import WEIGHT, level_bound, proximal_problem
@@ -92,14 +94,10 @@ def prox_lp_acc(
     ------
     OptionError
         If a number is out of range.
-    ModelError
-        If there are cliques: they couple fixed and free points in ways that are no dense CRF.
     """
     if not 0 < share <= 1 or not 0 < sure:
         raise OptionError(f"sure is {sure} and share {share}; give a positive score and a share up to 1")
     crf = run.crf
-    if crf.cliques is not None:
-        raise ModelError("prox-lp-acc cannot fix some points of a clique; take prox-lp-l")
     y, absent, done = _on_labels(run, weight, stages, inner, levels, least)
     if done:
         return
@@ -110,7 +108,7 @@ def prox_lp_acc(
         run.filter_calls += 1
         run.bounded(crf.lower_bound(outer_g.double().index_add(0, points, g), crf.unary.dtype))
 
-    inner_g = torch.zeros_like(part.unary, dtype=torch.float64)
+    inner_g = part.subgradient(part.level, 2)  # nothing but what cliques say to level points
     note(inner_g)
     for _ in range(stages[2]):
         found = proximal_problem(part, y[points], inner_g, absent[points], weight / run.unit, inner, levels, note)
@@ -200,5 +198,8 @@ def fix_others(crf: DenseCRF, y: Tensor, points: Tensor) -> tuple[DenseCRF, Tens
     g = crf.subgradient(fixed.index_copy(0, points, crf.level[points].to(y)), 3)
     kernels = tuple(kernel.restrict(points) for kernel in crf.kernels)
     image = None if crf.image is None else crf.image[points]
-    part = DenseCRF((crf.unary + g)[points], kernels, image, deadline=crf.deadline)
+    cliques = None if crf.cliques is None else crf.cliques.restrict(fixed, points)
+    if cliques is not None:  # what they say to the free points is part of what remains
+        g = g.index_add(0, points, -cliques.subgradient(crf.level[points].to(y)))
+    part = DenseCRF((crf.unary + g)[points], kernels, image, cliques, crf.deadline)
     return part, g, fixed.index_copy(0, points, y[points])

@@ -284,5 +284,5 @@ def largest_curvature(crf: DenseCRF) -> Tensor:
         total += rows
     if crf.cliques is None:
         return total
-    home = torch.zeros_like(crf.cliques.first) if crf.image is None else crf.image[crf.cliques.first]
-    return total + torch.zeros_like(total).scatter_reduce(0, home, crf.cliques.cost.double() * (crf.cliques.sizes - 1), "amax")
+    curved = crf.cliques.spread((crf.cliques.cost.double() * (crf.cliques.sizes - 1))[crf.cliques.owner, None])
+    return total + torch.stack([part.max() for part in torch.split(curved, crf.sizes)])

@@ -49,7 +49,7 @@ class Result(Tabled):
     best_energy : Tensor
         ``(images,)`` float64: of ``best_labelling``.
     best_source : tuple of str
-        Where each image's best labelling is from: the method, "start", "unary", "constant" or "mean-field".
+        Where each image's best labelling is from: the method, "start", "unary", "constant", "mean-field" or the rounding.
     bound : Tensor
         ``(images,)`` float64: no labelling has less energy.
     y : Tensor

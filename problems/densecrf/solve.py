@@ -31,6 +31,7 @@ from blocklp.problems.densecrf.proximal_gradient import prox_grad
 from blocklp.problems.densecrf.qp_cvx import qp_cvx
 from blocklp.problems.densecrf.regularized_fw import efw, fw, l2fw
 from blocklp.problems.densecrf.result import Result
+from blocklp.problems.densecrf.rounding import ROUNDINGS
 from blocklp.problems.densecrf.run import Run
 from blocklp.problems.densecrf.sg_lp import sg_lp
 from blocklp.problems.densecrf.warm_up import loops_in_time
@@ -71,6 +72,7 @@ def solve_densecrf(
     time_limit: float | Deadline = math.inf,
     callback: Callable[[Event], object] | None = None,
     bound_steps: int = 5,
+    rounding: str = "argmax",
     **options: Any,
 ) -> Result:
     """Look for a labelling of little energy, with a lower bound on that of every labelling.
@@ -94,6 +96,10 @@ def solve_densecrf(
     bound_steps : int
         After methods other than those on the LP, proximal problems that PROX-LP solves for a bound (each takes two filter calls, and
         their time counts); 0 for the simple bound.
+    rounding : str
+        How the method's last point is rounded in the end, one of :data:`~blocklp.problems.densecrf.ROUNDINGS`; what is found stands
+        beside the other labellings for the best one.  "expansion" finds much less energy than the largest scores where methods are
+        far from the bound.
     **options
         Those of the method.
 
@@ -108,7 +114,7 @@ def solve_densecrf(
     Raises
     ------
     OptionError
-        If the method or an option is unknown or out of range.
+        If the method, the rounding or an option is unknown or out of range.
     ShapeError, NonFiniteError
         If the start does not fit or is not finite.
     ModelError
@@ -125,6 +131,8 @@ def solve_densecrf(
     check_options(METHODS, method, options)
     if not tol >= 0 or bound_steps < 0:
         raise OptionError(f"tol is {tol} and bound_steps {bound_steps}; give 0 or more of each")
+    if rounding not in ROUNDINGS:
+        raise OptionError(f"there is no rounding {rounding!r}; choose one of {', '.join(ROUNDINGS)}")
     if start is not None and start.shape != crf.unary.shape:
         raise ShapeError(f"the start has shape {tuple(start.shape)}; give {tuple(crf.unary.shape)}, one row a point")
     if start is not None and not bool(torch.isfinite(start).all()):
@@ -145,6 +153,8 @@ def solve_densecrf(
                 run.begin(start.to(crf.unary), "start")
             METHODS[method](run, **options)
             run.look()
+            if rounding != "argmax":
+                run.offer(ROUNDINGS[rounding](run.crf, run.y), rounding)
             if method not in LINEAR:
                 improve_bound(run, run.y if method == "mean-field" else marginals, bound_steps)
     except TimeLimitError:

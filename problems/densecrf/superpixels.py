@@ -87,7 +87,9 @@ def region_cliques(
     images : Tensor or sequence of Tensor
         ``(height, width, channels)`` each: colours from 0 to 255.
     regions : Tensor or sequence of Tensor
-        ``(height, width)`` int64 each: :func:`superpixels`, or the regions of any other segmentation; negative for none.
+        ``(height, width)`` int64 each: :func:`superpixels`, :func:`~blocklp.problems.densecrf.mean_shift_regions`, or the regions of
+        any other segmentation; negative for none.  Several segmentations, whose regions overlap, are a tensor
+        ``(height, width, segmentations)``.
     weight : float
         :math:`\Gamma`, what breaking a region of one colour costs.
     eta : float
@@ -111,28 +113,37 @@ def region_cliques(
     areas = [regions] if isinstance(regions, Tensor) else list(regions)
     if not pictures or len(pictures) != len(areas):
         raise ShapeError(f"there are {len(pictures)} images and {len(areas)} maps of regions; give one of each for every image")
-    members, costs, first = [], [], 0
+    members, costs, first = list[Tensor](), list[Tensor](), 0
     for picture, area in zip(pictures, areas, strict=True):
-        if picture.dim() != 3 or area.dtype != torch.int64 or area.shape != picture.shape[:2]:
+        if picture.dim() != 3 or area.dtype != torch.int64 or area.dim() not in (2, 3) or area.shape[:2] != picture.shape[:2]:
             raise ShapeError(
                 f"an image has shape {tuple(picture.shape)} and its regions {area.dtype} {tuple(area.shape)}; give "
-                "(height, width, channels) and int64 (height, width)"
+                "(height, width, channels) and int64 (height, width) or (height, width, segmentations)"
             )
-        colours, flat = picture.double().flatten(0, 1), area.flatten()
-        kept = flat >= 0
-        kept[kept.clone()] = torch.bincount(flat[kept])[flat[kept]] > 1
-        member = torch.full_like(flat, -1)
-        member[kept] = _renumbered(flat[kept])
-        count = int(member.max()) + 1
-        size = torch.bincount(member[kept], minlength=count)[:, None]
-        sums = colours.new_zeros(count, colours.shape[1])
-        mean = sums.index_add(0, member[kept], colours[kept]) / size
-        squares = (colours[kept] - mean[member[kept]]).square()
-        variance = (sums.index_add(0, member[kept], squares) / size).mean(1)
-        members.append(torch.where(kept, member + first, -1))
-        costs.append(weight * torch.exp(-variance / eta))
-        first += count
+        columns = []
+        for flat in area.flatten(0, 1).reshape(area.shape[0] * area.shape[1], -1).T:
+            member, variance = _variances(picture.double().flatten(0, 1), flat)
+            columns.append(torch.where(member < 0, -1, member + first))
+            costs.append(weight * torch.exp(-variance / eta))
+            first += len(variance)
+        members.append(columns[0] if area.dim() == 2 else torch.stack(columns, 1))
+    if len({member.shape[1:] for member in members}) > 1:
+        raise ShapeError("the images have different numbers of segmentations; fill up with regions of -1")
     return Cliques(torch.cat(members), torch.cat(costs))
+
+
+def _variances(colours: Tensor, regions: Tensor) -> tuple[Tensor, Tensor]:
+    """The clique of every pixel ``(pixels,)``, -1 for none, and the variances of the colours ``(pixels, channels)`` of each."""
+    kept = regions >= 0
+    kept[kept.clone()] = torch.bincount(regions[kept])[regions[kept]] > 1
+    member = torch.full_like(regions, -1)
+    member[kept] = _renumbered(regions[kept])
+    count = int(member.max()) + 1
+    size = torch.bincount(member[kept], minlength=count)[:, None]
+    sums = colours.new_zeros(count, colours.shape[1])
+    mean = sums.index_add(0, member[kept], colours[kept]) / size
+    squares = (colours[kept] - mean[member[kept]]).square()
+    return member, (sums.index_add(0, member[kept], squares) / size).mean(1)
 
 
 def superpixel_cliques(

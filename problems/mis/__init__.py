@@ -7,6 +7,7 @@ from blocklp.lazy import publish
 if TYPE_CHECKING:
     from blocklp.problems.mis.cliques import edge_clique_cover as edge_clique_cover
     from blocklp.problems.mis.cliques import heavy_cliques as heavy_cliques
+    from blocklp.problems.mis.cliques import violated_cliques as violated_cliques
     from blocklp.problems.mis.exact import solve_mis_exactly as solve_mis_exactly
     from blocklp.problems.mis.heuristics import IndependentSets as IndependentSets
     from blocklp.problems.mis.heuristics import greedy_independent_set as greedy_independent_set
@@ -22,7 +23,7 @@ else:
     publish(
         __name__,
         {
-            "blocklp.problems.mis.cliques": ["edge_clique_cover", "heavy_cliques"],
+            "blocklp.problems.mis.cliques": ["edge_clique_cover", "heavy_cliques", "violated_cliques"],
             "blocklp.problems.mis.exact": ["solve_mis_exactly"],
             "blocklp.problems.mis.heuristics": [
                 "IndependentSets",

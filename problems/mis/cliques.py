@@ -21,10 +21,12 @@ import numpy as np
 from blocklp.deadline import Deadline
 from blocklp.errors import OptionError
 from blocklp.problems.mis.instance import WeightedGraph
-from blocklp.problems.qpbo.arrays import IntArray
+from blocklp.problems.qpbo.arrays import FloatArray, IntArray
 
 Clique = tuple[int, ...]
 """Nodes in increasing order."""
+SHARE, EXCESS, STARTS = 1e-6, 0.02, 3000
+"""Least share of a node that a violated clique is grown from, by how much it is violated at least, and edges to start at."""
 GROWTH = 3
 """Entries of all cliques besides those of the cover, in multiples of its entries: dense graphs have cliques without end."""
 
@@ -100,6 +102,41 @@ def heavy_cliques(graph: WeightedGraph, *, time_limit: float | Deadline = math.i
                 break
             family[clique] = None
             held.update(combinations(clique, 2))
+    return _by_size(family)
+
+
+def violated_cliques(graph: WeightedGraph, point: FloatArray, *, time_limit: float | Deadline = math.inf) -> dict[int, IntArray]:
+    """Return maximal cliques of which a point holds more than one, grouped by their size.
+
+    Deterministic.  One clique is grown from every node and one from every edge between nodes that the point holds a share of, each
+    time by the candidate of the largest share together with the candidates it leaves.
+
+    Parameters
+    ----------
+    graph : WeightedGraph
+        As in :func:`edge_clique_cover`.
+    point : ndarray
+        ``(n,)`` from 0 to 1: the share of every node.
+    time_limit : float or Deadline
+        Seconds; later cliques are left out.
+
+    Returns
+    -------
+    dict of int to numpy.ndarray, shape (count, size), int64
+        As in :func:`edge_clique_cover`.
+    """
+    adjacent, deadline = _neighbours(graph), Deadline.of(time_limit)
+    shares: list[float] = point.tolist()
+    inside = {node for node in range(graph.n) if shares[node] > SHARE and adjacent[node]}
+    starts: list[Clique] = [(node,) for node in sorted(inside)]
+    starts += [(head, tail) for head, tail in graph.edges.tolist() if head in inside and tail in inside][:STARTS]
+    family = dict[Clique, None]()
+    for start in starts:
+        if deadline.over():
+            break
+        clique = _grow_heavy(start, adjacent, shares)
+        if sum(map(shares.__getitem__, clique)) > 1 + EXCESS:
+            family[clique] = None
     return _by_size(family)
 
 

@@ -13,8 +13,9 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import Any, Literal, get_args, overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,7 +23,7 @@ import blocklp as bl
 from blocklp.errors import OptionError
 from blocklp.oracles.simplex import AtMostOne
 from blocklp.problems.discrete.together import before, lenient, share, solve_together
-from blocklp.problems.mis.cliques import heavy_cliques
+from blocklp.problems.mis.cliques import heavy_cliques, violated_cliques
 from blocklp.problems.mis.heuristics import ROUNDS, round_independent_set, round_steps, swap_descent, tabu_swaps
 from blocklp.problems.mis.instance import WeightedGraph
 from blocklp.problems.qpbo.annealing import short_search
@@ -30,10 +31,12 @@ from blocklp.problems.qpbo.arrays import IntArray
 from blocklp.problems.qpbo.persistency import Persistency, closing_time, persistency_in_time
 from blocklp.search.best_first import relative_gap
 
-CliqueBlocks = Literal["edges", "cliques"]
+CliqueBlocks = Literal["edges", "cliques", "separated"]
 
 COVERING = 3
 """One part in so many of the time of a graph at most goes to finding cliques."""
+SEPARATIONS, NEAR = 4, 1e-3
+"""Rounds in which cliques are added that a point violates, and the gap of the LP at that point."""
 PIECE = 200_000
 """Nodes and edges of the points that are rounded together under a time limit."""
 SCALINGS = 3
@@ -56,8 +59,9 @@ def clique_model(graph: WeightedGraph, blocks: CliqueBlocks = "cliques", *, time
     ----------
     graph : WeightedGraph
         The graph, with independent sets as objective.
-    blocks : {"cliques", "edges"}
-        Those of :func:`heavy_cliques`, or the edges alone: a weaker bound, sooner.
+    blocks : {"cliques", "edges", "separated"}
+        Those of :func:`heavy_cliques`; the edges alone: a weaker bound, sooner; or with "separated" those of :func:`heavy_cliques`
+        and more that points of the LP violate, found in four rounds: a stronger bound on dense graphs, later.
     time_limit : float or Deadline
         Seconds for finding cliques; what is not covered by then is stated by edges.
 
@@ -68,13 +72,31 @@ def clique_model(graph: WeightedGraph, blocks: CliqueBlocks = "cliques", *, time
     ModelError
         The graph states a clique problem.
     """
-    if blocks not in ("edges", "cliques"):
-        raise OptionError(f"blocks is {blocks!r}; give 'edges' or 'cliques'")
+    if blocks not in get_args(CliqueBlocks):
+        raise OptionError(f"blocks is {blocks!r}; give 'edges', 'cliques' or 'separated'")
     graph.require_independent_set()
+    if blocks == "edges":
+        return _model(graph, _edges(graph))
+    deadline = bl.Deadline.of(time_limit)
+    cover = heavy_cliques(graph, time_limit=deadline)
+    model = _model(graph, cover)
+    for _ in range(SEPARATIONS if blocks == "separated" else 0):
+        if deadline.over():
+            break
+        point = model.solve(tol=NEAR, time_limit=deadline).x["y"][0].cpu().numpy()
+        found = violated_cliques(graph, point, time_limit=deadline)
+        if not found:
+            break
+        for size, cliques in found.items():
+            cover[size] = np.concatenate([cover[size], cliques]) if size in cover else cliques
+        model = _model(graph, cover)
+    return model
+
+
+def _model(graph: WeightedGraph, cover: dict[int, IntArray]) -> bl.Model:
+    """The relaxation by the cliques of a cover, by their sizes."""
     model = bl.Model()
     y = model.variable("y", graph.n, lower=0, upper=1)
-    deadline = bl.Deadline.of(time_limit)
-    cover = heavy_cliques(graph, time_limit=deadline) if blocks == "cliques" else _edges(graph)
     for size, cliques in cover.items():
         model.add(AtMostOne(size), y[torch.tensor(cliques)], name=f"cliques of {size}")
     weights = torch.tensor(graph.weights)
@@ -153,7 +175,7 @@ def solve_mis(
     ----------
     graphs : WeightedGraph or sequence of WeightedGraph
         Several graphs are solved in as few batches as their clique sizes allow; in one, if ``blocks`` is ``"edges"``.
-    blocks : {"cliques", "edges"}
+    blocks : {"cliques", "edges", "separated"}
         As in :func:`clique_model`.
     **options
         Those of :meth:`blocklp.Model.solve`; ``time_limit`` is for all graphs and all that is done.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 from torch import Tensor
 
@@ -23,6 +23,9 @@ from blocklp.problems.qpbo.tightening import tightened_roof_duality
 from blocklp.search.best_first import relative_gap as labelling_gap
 from blocklp.search.tightening import Budget, Round, Tightened
 
+Heuristic = Literal["bcd", "pgd", "fw", "admm", "cqp"]
+"""Nonconvex methods that look for labellings."""
+
 FIRST = 0.2
 """Share of the time left that goes to a first labelling before tightening, at most."""
 
@@ -31,6 +34,9 @@ CLOSING = 5e-6
 
 PATIENCE = 100
 """Passes without progress after which averaging gives way to the default method."""
+
+STARTS = 7
+"""Starts of a nonconvex method beside the relaxation's labelling: all labels alike, and random ones."""
 
 MANY = 8
 """Labels of a variable from which on averaging goes first: proximal points over tables of that size take many passes to get near."""
@@ -74,6 +80,7 @@ def solve_mrf(
     clusters: Iterable[Sequence[int]] = ...,
     tighten: bool | Budget = ...,
     told: Told | None = ...,
+    heuristic: Heuristic | None = ...,
     **options: Any,
 ) -> MrfSolution: ...
 @overload
@@ -83,6 +90,7 @@ def solve_mrf(
     clusters: Iterable[Sequence[int]] = ...,
     tighten: bool | Budget = ...,
     told: Told | None = ...,
+    heuristic: Heuristic | None = ...,
     **options: Any,
 ) -> list[MrfSolution]: ...
 def solve_mrf(
@@ -91,6 +99,7 @@ def solve_mrf(
     clusters: Iterable[Sequence[int]] = (),
     tighten: bool | Budget = False,
     told: Told | None = None,
+    heuristic: Heuristic | None = None,
     **options: Any,
 ) -> MrfSolution | list[MrfSolution]:
     """Bound energies by their LP relaxation, tightened if asked for, and find labellings.
@@ -110,6 +119,9 @@ def solve_mrf(
         are stated by roof duality are tightened as in :func:`blocklp.problems.qpbo.solve_qpbo`.
     told : callable, optional
         Gets every :class:`blocklp.search.Round` and the energy of the best labelling so far; True ends the instance.
+    heuristic : str, optional
+        A method of :func:`blocklp.problems.mrf.nonconvex.minimise`, which looks for another labelling of each instance in the end,
+        from the relaxation's labelling and seven other starts; the better one is kept.
     **options
         Those of :meth:`blocklp.Model.solve`, but for ``warm_start`` and ``bounds``.  Those of passes hold for each instance that is
         tightened, ``time_limit`` for all of them and all that is done.
@@ -127,7 +139,7 @@ def solve_mrf(
         The time was over before all relaxations were stated.
     """
     if isinstance(mrfs, Mrf):
-        return solve_mrf([mrfs], decomposition, clusters, tighten, told, **options)[0]
+        return solve_mrf([mrfs], decomposition, clusters, tighten, told, heuristic, **options)[0]
     if tighten is not False and decomposition == "chains":
         raise OptionError("decomposition='chains' is not tightened; leave it out, or use 'edges'")
     deadline = bl.Deadline.of(options.pop("time_limit", math.inf))
@@ -139,13 +151,25 @@ def solve_mrf(
         budget = Budget() if tighten is True else tighten
         calls = [partial(_tightened, relaxation, budget) for relaxation in relaxations]
         found = tighten_in_turn(calls, told=told, time_limit=solving, **options)
-        return [_between(*result, mrf.top) for result, mrf in zip(found, mrfs, strict=True)]
+        pairs = [(solved, _searched(mrf, best, heuristic, deadline)) for mrf, (solved, best) in zip(mrfs, found, strict=True)]
+        return [_between(*result, mrf.top) for result, mrf in zip(pairs, mrfs, strict=True)]
     solutions = _solved(relaxations, solving, options)
     results = []
     for k, (relaxation, solution, mrf) in enumerate(zip(relaxations, solutions, mrfs, strict=True)):
         best = rounded(relaxation, solution, before(deadline, sum(closing[k + 1 :])))
-        results.append(_between(solution, best, mrf.top))
+        results.append(_between(solution, _searched(mrf, best, heuristic, deadline), mrf.top))
     return results
+
+
+def _searched(mrf: Mrf, best: Labelled, heuristic: Heuristic | None, deadline: bl.Deadline) -> Labelled:
+    """The better one of a labelling and what a nonconvex method finds from there and from other starts."""
+    if heuristic is None or deadline.over():
+        return best
+    from blocklp.problems.mrf.nonconvex import minimise
+
+    tried = [minimise(mrf, heuristic, starts, time_limit=deadline) for starts in (best.labels[None].long(), STARTS)]
+    energy, labels = min(((float(found.energy.min()), found.labels[found.best]) for found in tried), key=lambda pair: pair[0])
+    return Labelled(labels, energy) if energy < best.energy else best
 
 
 def _solved(relaxations: list[MrfRelaxation], deadline: bl.Deadline, options: dict[str, Any]) -> list[bl.Solution]:

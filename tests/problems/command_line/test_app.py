@@ -28,6 +28,7 @@ from blocklp.problems.mis.instance import Objective as GraphObjective
 from blocklp.problems.mis.relaxation import CliqueBlocks as GraphBlocks
 from blocklp.problems.mrf import readers as mrf_readers
 from blocklp.problems.mrf.relaxation import Decomposition as MrfBlocks
+from blocklp.problems.mrf.solve import Heuristic as MrfHeuristic
 from blocklp.problems.qpbo import Qubo, read_qubo, solve_qpbo, solve_qpbo_exactly
 from blocklp.problems.qpbo import readers as qubo_readers
 
@@ -67,6 +68,7 @@ def test_json_of_a_qubo(write):
         (qpbo.QuboFormatName, qubo_readers.Format),
         (mrf.MrfFormatName, mrf_readers.Format),
         (mrf.MrfBlocksName, MrfBlocks),
+        (mrf.MrfHeuristicName, MrfHeuristic),
         (mis.GraphObjectiveName, GraphObjective),
         (mis.GraphBlocksName, GraphBlocks),
     ],

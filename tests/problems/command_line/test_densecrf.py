@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -16,11 +16,13 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 import blocklp as bl
-from blocklp.errors import OptionError, ShapeError, TimeLimitError
+from blocklp.deadline import Deadline
+from blocklp.errors import ModelError, OptionError, ShapeError, TimeLimitError
 from blocklp.problems.command_line.app import app
 from blocklp.problems.densecrf import image_crf, pictures, readers, solve_densecrf
 from blocklp.problems.densecrf import run as densecrf_run
 from blocklp.problems.densecrf.mean_field import mean_field_update
+from blocklp.problems.densecrf.mean_shift import _climb, mean_shift_regions
 from blocklp.problems.densecrf.stereo import bad_pixels, matching_costs, stereo_crf, truncated_linear
 from blocklp.problems.densecrf.superpixels import region_cliques, superpixel_cliques, superpixels
 
@@ -133,7 +135,19 @@ def test_superpixels_add_cliques(files: dict[str, Path]) -> None:
     shown = json.loads(run(*given, "--superpixels", 8, 5, 1000).stdout)
     cliques = superpixel_cliques(readers.read_image(files["image"]), 5.0, 1000.0, 8)
     assert shown["cliques"] == len(cliques.cost) > 1
+    both = json.loads(run(*given, "--superpixels", 8, 5, 1000, "--mean-shift", 4, 5, 1000).stdout)
+    assert both["cliques"] > len(cliques.cost) and both["energy"] >= both["bound"]
     assert "cliques" not in json.loads(run(*given).stdout)
+
+
+def test_a_rounding_is_offered(files: dict[str, Path]) -> None:
+    from blocklp.problems.command_line.densecrf import Rounding
+    from blocklp.problems.densecrf import ROUNDINGS
+
+    assert get_args(Rounding) == tuple(ROUNDINGS)
+    given = ("densecrf", files["image"], "--unary", files["u"], "--method", "qp-cvx", "--set", "steps=2", "--json")
+    plain, other = (json.loads(run(*given, "--rounding", name).stdout) for name in ("argmax", "expansion"))
+    assert other["best_energy"] <= plain["best_energy"] and other["energy"] == plain["energy"]
 
 
 def test_pictures_are_written(files: dict[str, Path], tmp_path: Path) -> None:
@@ -300,6 +314,48 @@ def test_cliques_of_regions_cost_by_their_variance() -> None:
     assert torch.equal(both.member[42:], torch.where(cliques.member < 0, -1, cliques.member + 4))
     with pytest.raises(ShapeError, match="regions"):
         region_cliques(torch.from_numpy(image), torch.from_numpy(regions[1:]))
+    # Two segmentations overlap.
+    bands = torch.arange(42).view(6, 7) // 20
+    two = region_cliques(torch.from_numpy(image), torch.stack([torch.from_numpy(regions), bands], 2), 7.0, 5000.0)
+    assert two.member.shape == (42, 2) and torch.equal(two.member[:, 0], cliques.member)
+    assert two.member[:, 1].tolist() == [4] * 20 + [5] * 20 + [6] * 2 and torch.equal(two.cost[:4], cliques.cost)
+    added = cliques + region_cliques(torch.from_numpy(image), bands, 7.0, 5000.0)
+    assert torch.equal(added.member, two.member) and torch.equal(added.cost, two.cost)
+    with pytest.raises(ModelError, match="same points"):
+        cliques + both
+
+
+def test_mean_shift_climbs_to_modes_and_joins_what_is_alike() -> None:
+    """One pixel's way by plain loops; regions of a picture of three colours in noise, one too small to stay."""
+    from skimage.color import rgb2luv
+
+    draw = np.random.default_rng(0)
+    image = np.full((14, 16, 3), 40.0)
+    image[:, 9:] = (200, 60, 60)
+    image[5:7, 3:5] = (60, 60, 200)  # four pixels
+    image += draw.normal(0, 2, image.shape)
+    luv = rgb2luv(image / 255)
+    modes = _climb(torch.from_numpy(luv.astype(np.float32)), 3.0, 4.0, Deadline())
+    for row, column in ((0, 0), (6, 4), (8, 12)):
+        place, colour = np.array([row, column], float), luv[row, column]
+        for _ in range(100):
+            near = [(r, c) for r in range(14) for c in range(16) if np.hypot(r - place[0], c - place[1]) <= 3]
+            near = [(r, c) for r, c in near if np.linalg.norm(luv[r, c] - colour) <= 4]
+            last, place, colour = place, np.mean(near, 0), np.mean([luv[r, c] for r, c in near], 0)
+            if np.abs(place - last).max() < 1e-9:
+                break
+        assert np.hypot(*(modes[16 * row + column, :2].numpy() * 3 - place)) < 0.5
+        assert np.linalg.norm(modes[16 * row + column, 2:].numpy() * 4 - colour) < 1
+    picture = torch.from_numpy(image)
+    whole, small = mean_shift_regions(picture, 3.0, 6.0, 5), mean_shift_regions(picture, 3.0, 6.0, 1)
+    assert len(whole.unique()) >= 2 and int(torch.bincount(whole.flatten()).min()) >= 5
+    assert not set(whole[:, :9].unique().tolist()) & set(whole[:, 9:].unique().tolist())
+    assert (small[5:7, 3:5] == small[5, 3]).all() and int((small == small[5, 3]).sum()) == 4
+    assert int(mean_shift_regions(picture[:, :, :1], least=300).max()) == 0
+    with pytest.raises(OptionError, match="colour -1"):
+        mean_shift_regions(picture, colour=-1)
+    with pytest.raises(ShapeError, match="1 or 3 channels"):
+        mean_shift_regions(picture[:, :, :2])
 
 
 @pytest.mark.parametrize("channels", [1, 3])

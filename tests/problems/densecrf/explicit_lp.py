@@ -10,11 +10,16 @@ import torch
 from scipy.optimize import linprog
 from torch import Tensor
 
-from blocklp.problems.densecrf import DenseCRF, Kernel
+from blocklp.problems.densecrf import Cliques, DenseCRF, Kernel
 
 
 def dense(kernel: Kernel) -> np.ndarray:
     return kernel(torch.eye(kernel.filter.points, dtype=torch.float64)).numpy()
+
+
+def clique_points(cliques: Cliques, clique: int) -> Tensor:
+    """Whether each point is in a clique: ``(points,)`` bool."""
+    return (cliques.member.reshape(len(cliques.member), -1) == clique).any(1)
 
 
 def explicit_lp(field: DenseCRF, fixed: Tensor | None = None) -> float:
@@ -44,7 +49,7 @@ def explicit_lp(field: DenseCRF, fixed: Tensor | None = None) -> float:
         for c, price in enumerate(field.cliques.cost.tolist()):
             constant += price
             for i in range(m):
-                for a in (field.cliques.member == c).nonzero()[:, 0].tolist():
+                for a in clique_points(field.cliques, c).nonzero()[:, 0].tolist():
                     add([(columns, 1), (a * m + i, -1)])
                 cost.append(np.array([-price]))
                 columns += 1

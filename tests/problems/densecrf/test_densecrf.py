@@ -13,9 +13,10 @@ from torch import Tensor
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.oracles.filters.gaussian import Gaussian
 from blocklp.oracles.filters.permutohedral import Lattice
-from blocklp.problems.densecrf import METHODS, DenseCRF, Kernel, image_crf, image_features, readers, solve_densecrf
+from blocklp.problems.densecrf import METHODS, DenseCRF, Kernel, grid_features, image_crf, image_features, readers, solve_densecrf
 from blocklp.problems.densecrf.mean_field import mean_field_update
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
+from blocklp.problems.densecrf.pydensecrf import create_pairwise_gaussian
 
 from .explicit_lp import explicit_lp
 
@@ -192,3 +193,31 @@ def test_crops_of_a_real_image_with_two_labels_against_the_minimum_cut(top: int,
     found = solve_densecrf(field, "prox-lp")
     assert found.bound.item() <= truth + 1e-6 <= found.energy.item() + 2e-6
     assert truth - found.bound.item() <= 0.005 * truth
+
+
+def test_volumes_have_a_width_for_each_axis() -> None:
+    """The energy of a labelling of two volumes by plain sums over pairs, and the features of the face of pydensecrf."""
+    draw = torch.Generator().manual_seed(0)
+    shapes = [(2, 3, 2), (3, 2, 2)]
+    volumes = [100 * torch.rand(*shape, 1, generator=draw, dtype=torch.float64) for shape in shapes]
+    unaries = [torch.rand(*shape, 2, generator=draw, dtype=torch.float64) for shape in shapes]
+    widths, weights = torch.tensor([1.0, 2.0, 3.0]).double(), (0.7, 0.4)
+    crf = image_crf(volumes, unaries, smooth=((1, 2, 3), 0.7), bilateral=(2.0, 50.0, 0.4), normalise=False, exact=True)
+    x = torch.randint(2, (24,), generator=draw)
+    for k, (volume, unary, own) in enumerate(zip(volumes, unaries, x.split(12), strict=True)):
+        places = torch.cartesian_prod(*(torch.arange(n) for n in shapes[k])).double()
+        smooth = (-torch.cdist(places / widths, places / widths).square() / 2).exp()
+        both = torch.cat([places / 2, volume.reshape(-1, 1) / 50], 1)
+        matrix = weights[0] * smooth + weights[1] * (-torch.cdist(both, both).square() / 2).exp()
+        apart = (own[:, None] != own).double().triu(1)
+        truth = unary.reshape(-1, 2).gather(1, own[:, None]).sum() + (matrix * apart).sum()
+        assert crf.energy(x)[k].item() == pytest.approx(truth.item())
+    face = create_pairwise_gaussian((1, 2, 3), (2, 3, 2))
+    torch.testing.assert_close(grid_features((2, 3, 2), (1, 2, 3)).flip(1), torch.from_numpy(face).T.double(), rtol=0, atol=1e-6)
+    assert torch.equal(grid_features((3, 4), 2.0), image_features(3, 4, 2.0))
+    found = solve_densecrf(image_crf(volumes[0], unaries[0]), "prox-lp", outer=2)
+    assert found.bound.item() <= found.energy.item()
+    with pytest.raises(ShapeError, match="2 widths for a grid of 3 axes"):
+        image_crf(volumes[0], unaries[0], smooth=((1, 2), 0.7))
+    with pytest.raises(ShapeError, match="or the same with a depth"):
+        image_crf(volumes[0], unaries[0][0])

@@ -16,13 +16,13 @@ from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.problems.densecrf import explicit_model, solve_densecrf
 
 from .explicit_lp import explicit_lp
-from .test_lp_family import LINE, batch, crf, some_cliques
+from .test_lp_family import LINE, batch, crf, overlapping, some_cliques
 
 
 @pytest.mark.parametrize("metric", [None, LINE])
 @pytest.mark.parametrize("kind", [Gaussian, Lattice.build])
 def test_the_model_is_the_lp(kind: type, metric: Tensor | None) -> None:
-    field = crf(3, 4, 3, 3, kind, metric, some_cliques(12))
+    field = crf(3, 4, 3, 3, kind, metric, overlapping(12) if metric is None else some_cliques(12))
     field = replace(field, unary=2 * field.unary)
     model = explicit_model(field)
     found = bl.reference(model)

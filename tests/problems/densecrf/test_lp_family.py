@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -56,6 +57,15 @@ def some_cliques(points: int) -> Cliques:
     return Cliques(torch.arange(points) * 2 // points - (torch.arange(points) % 5 == 0).long(), torch.tensor([0.7, 0.4]))
 
 
+def overlapping(points: int) -> Cliques:
+    """Two halves, the middle of both, and pairs of ends."""
+    member = torch.full((points, 3), -1)
+    member[:, 0] = torch.arange(points) * 2 // points
+    member[points // 4 : -(points // 4), 2] = 2
+    member[[0, -1], 1] = 3
+    return Cliques(member, torch.tensor([0.7, 0.4, 1.1, 0.3], dtype=torch.float64))
+
+
 def test_subgradients_in_the_exact_order() -> None:
     one, two = crf(12, 14, seed=1, metric=LINE), crf(9, 10, seed=2, metric=LINE)
     y = torch.rand(12 * 14, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64).softmax(1)
@@ -71,8 +81,9 @@ def test_subgradients_in_the_exact_order() -> None:
 
 
 @pytest.mark.parametrize("kind", [Gaussian, Lattice.build])
-def test_subgradient_descent_reaches_the_lp(kind: type) -> None:
-    field = crf(4, 5, 3, 3, kind, cliques=some_cliques(20))
+@pytest.mark.parametrize("cliques", [some_cliques, overlapping])
+def test_subgradient_descent_reaches_the_lp(kind: type, cliques: Callable[[int], Cliques]) -> None:
+    field = crf(4, 5, 3, 3, kind, cliques=cliques(20))
     truth = explicit_lp(field)
     found = go(sg_lp, field, steps=300)
     assert found.bound.item() <= truth + 1e-9
@@ -84,7 +95,7 @@ def test_subgradient_descent_reaches_the_lp(kind: type) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_bounds_hold_for_the_whole_problem(seed: int, metric: Tensor | None) -> None:
     field = crf(2, 4, 3, seed, metric=metric)
-    both = DenseCRF(field.unary, field.kernels, cliques=some_cliques(8))
+    both = DenseCRF(field.unary, field.kernels, cliques=some_cliques(8) if seed else overlapping(8))
     truth, truth_both = explicit_lp(field), explicit_lp(both)
     labellings = torch.tensor(list(itertools.product(range(3), repeat=8)))
     best = min(field.energy(x).item() for x in labellings[::7])
@@ -92,7 +103,12 @@ def test_bounds_hold_for_the_whole_problem(seed: int, metric: Tensor | None) -> 
     for weight in (1e-4, 0.3, 100.0):
         options = {"weight": weight, "levels": 8, "least": 0.7}
         assert go(sg_lp, field, steps=5).bound.item() <= truth + 1e-9
-        assert go(prox_lp_l, both, stages=(1, 4), **options).bound.item() <= truth_both + 1e-9
+        for found in (
+            go(prox_lp_l, both, stages=(1, 4), **options),
+            go(prox_lp_acc, both, stages=(1, 1, 4), sure=1.1, share=0.5, **options),
+            go(prox_lp_acc, both, stages=(0, 0, 4), sure=0.5, share=1.0, **options),
+        ):
+            assert found.bound.item() <= truth_both + 1e-9
         for found in (
             go(prox_lp_l, field, stages=(1, 4), **options),
             go(prox_lp_l, field, stages=(0, 4), **options),
@@ -101,6 +117,28 @@ def test_bounds_hold_for_the_whole_problem(seed: int, metric: Tensor | None) -> 
         ):
             assert found.bound.item() <= truth + 1e-9
             assert found.bound.item() <= best + 1e-9
+
+
+@pytest.mark.parametrize("cliques", [some_cliques, overlapping])
+def test_cliques_of_fixed_points(cliques: Callable[[int], Cliques]) -> None:
+    """What is left costs the same as the whole but for a constant, and restricted steps reach the LP with the others fixed."""
+    field = crf(3, 4, 3, 5, cliques=cliques(12))
+    labels = torch.arange(12) // 7
+    labels[10] = 0
+    points = torch.tensor([3, 4, 5, 8, 11])
+    start = (0.9 * torch.nn.functional.one_hot(labels, 3) + 0.1 / 3).double()
+    start[points] = torch.tensor([0.4, 0.35, 0.25], dtype=torch.float64)
+    part, _, _ = fix_others(field, start, points)
+    differences = []
+    for x in torch.randint(3, (20, 5), generator=torch.Generator().manual_seed(0)):
+        whole = labels.index_copy(0, points, x)
+        differences.append(field.energy(whole).item() - part.energy(x).item())
+    assert differences == pytest.approx([differences[0]] * 20)
+    assert part.cliques is not None and part.cliques.agree is not None and not bool(part.cliques.agree.all())
+    fixed = torch.nn.functional.one_hot(labels, 3).double().index_fill(0, points, torch.nan)
+    found = go(prox_lp_acc, field, start, stages=(0, 0, 150), weight=1.0, inner=10, sure=0.5, share=1.0)
+    assert field.linear(found.y).item() == pytest.approx(explicit_lp(field, fixed), rel=5e-3)
+    assert found.bound.item() <= explicit_lp(field) + 1e-9
 
 
 @pytest.mark.parametrize("metric", [None, LINE])
@@ -262,8 +300,17 @@ def test_what_does_not_fit_is_refused() -> None:
         go(prox_lp_l, field, stages=(0, 0))
     with pytest.raises(OptionError, match="share 0"):
         go(prox_lp_acc, field, share=0)
-    with pytest.raises(ModelError, match="prox-lp-l"):
-        go(prox_lp_acc, DenseCRF(field.unary, field.kernels, cliques=some_cliques(6)))
+    for member, error, match in (
+        (torch.tensor([[0, 0], [0, -1]]), ModelError, "twice in one clique"),
+        (torch.tensor([[0, 1], [0, -1]]), ModelError, "from 0 to 0"),
+        (torch.zeros(2, 1, 1, dtype=torch.int64), ShapeError, "points, most"),
+    ):
+        with pytest.raises(error, match=match):
+            Cliques(member, torch.ones(1))
+    with pytest.raises(ShapeError, match=r"agree is torch.bool \(2, 3\); give bool \(1, labels\)"):
+        Cliques(torch.zeros(2, dtype=torch.int64), torch.ones(1), torch.ones(2, 3, dtype=torch.bool))
+    with pytest.raises(ShapeError, match="a column for each of 3 labels"):
+        DenseCRF(y[:2], (), None, Cliques(torch.zeros(2, dtype=torch.int64), torch.ones(1), torch.ones(1, 2, dtype=torch.bool)))
     with pytest.raises(ShapeError, match="one row a point"):
         kleinberg_tardos(field, y[:3])
     with pytest.raises(OptionError, match="add up to 1"):

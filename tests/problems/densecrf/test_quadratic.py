@@ -21,7 +21,7 @@ from blocklp.problems.densecrf.qp_cvx import qp_cvx
 from blocklp.problems.densecrf.result import Result
 from blocklp.problems.densecrf.run import Run
 
-from .explicit_lp import explicit_lp
+from .explicit_lp import clique_points, explicit_lp
 
 LINEAR = (torch.arange(3.0)[:, None] - torch.arange(3.0)).abs()
 MIXED = torch.tensor([[0.4, -1.0, 2.0], [-1.0, -0.7, 0.5], [2.0, 0.5, 0.0]])
@@ -35,7 +35,7 @@ def crf(
     labels: int = 3,
     kind: Callable[[Tensor], Gaussian | Lattice] = Gaussian,
     compatibility: Tensor | None = None,
-    cliques: bool = False,
+    cliques: str | None = None,
     dtype: torch.dtype = torch.float64,
     weight: float = 0.6,
 ) -> DenseCRF:
@@ -45,9 +45,13 @@ def crf(
     kernels = (Kernel(kind(flat), weight, seed % 2 == 0, compatibility), Kernel(kind(deep), 2 * weight, True, compatibility))
     if not cliques:
         return DenseCRF(unary.to(dtype), kernels)
-    member = torch.full((points,), -1)
-    member[:3], member[4:6] = 1, 0
-    return DenseCRF(unary.to(dtype), kernels, cliques=Cliques(member, torch.tensor([0.8, 1.7], dtype=dtype)))
+    member = torch.full((points, 2), -1)
+    member[:3, 0], member[4:6, 0] = 1, 0
+    cost = torch.tensor([0.8, 1.7], dtype=dtype)
+    if cliques == "apart":
+        return DenseCRF(unary.to(dtype), kernels, cliques=Cliques(member[:, 0].contiguous(), cost))
+    member[2:6, 1] = 2
+    return DenseCRF(unary.to(dtype), kernels, cliques=Cliques(member, torch.cat([cost, cost[:1]])))
 
 
 class Recorder(Run):
@@ -83,8 +87,8 @@ def everything(field: DenseCRF) -> Tensor:
             total += matrix[a, b] * costs[labellings[:, a], labellings[:, b]]
     if field.cliques is not None:
         for c, cost in enumerate(field.cliques.cost.tolist()):
-            inside = labellings[:, field.cliques.member == c]
-            total += cost * (inside != inside[:, :1]).any(1).double()
+            there = labellings[:, clique_points(field.cliques, c)]
+            total += cost * (there != there[:, :1]).any(1).double()
     return total
 
 
@@ -105,7 +109,7 @@ def concave_energy(field: DenseCRF, y: Tensor) -> float:
     total = float(DenseCRF(field.unary.double(), field.kernels).energy(y))
     if field.cliques is not None:
         for c, cost in enumerate(field.cliques.cost.tolist()):
-            away = (1 - y[field.cliques.member == c]).sum(0)
+            away = (1 - y[clique_points(field.cliques, c)]).sum(0)
             best_z = min(
                 sum(z + (1 - z) * a for z, a in zip(zs, away.tolist(), strict=True)) for zs in itertools.product((0, 1), repeat=3)
             )
@@ -113,11 +117,11 @@ def concave_energy(field: DenseCRF, y: Tensor) -> float:
     return total
 
 
-@pytest.mark.parametrize("cliques", [False, True])
+@pytest.mark.parametrize("cliques", [None, "apart", "overlapping"])
 @pytest.mark.parametrize("compatibility", COMPATIBILITIES)
 @pytest.mark.parametrize("kind", [Gaussian, Lattice.build])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_bounds_are_below_the_best_labelling(kind: type, compatibility: str, cliques: bool, dtype: torch.dtype) -> None:
+def test_bounds_are_below_the_best_labelling(kind: type, compatibility: str, cliques: str | None, dtype: torch.dtype) -> None:
     for seed in range(4):
         field = crf(seed, 6, 3, kind, COMPATIBILITIES[compatibility], cliques, dtype, (0.05, 0.6, 5.0)[seed % 3])
         best = everything(field).min().item()
@@ -134,7 +138,7 @@ def test_bounds_are_below_the_best_labelling(kind: type, compatibility: str, cli
 def test_bounds_are_safe_where_they_are_tight(compatibility: str) -> None:
     # Unaries that decide everything leave no gap: only the charge for rounding keeps the bound below.
     for seed in range(3):
-        field = crf(seed, 6, 3, Lattice.build, COMPATIBILITIES[compatibility], True)
+        field = crf(seed, 6, 3, Lattice.build, COMPATIBILITIES[compatibility], "apart")
         strong = (1000 * field.unary).float()
         best = everything(DenseCRF(strong, field.kernels, cliques=field.cliques)).min().item()
         found = solve(DenseCRF(strong, field.kernels, cliques=field.cliques), "qp-cvx")
@@ -173,9 +177,9 @@ def test_potts_relaxation_is_the_laplacian() -> None:
     torch.testing.assert_close(value, (field.unary * y).sum() + (matrix * apart).sum() / 4)
 
 
-@pytest.mark.parametrize("cliques", [False, True])
+@pytest.mark.parametrize("cliques", [None, "apart"])
 @pytest.mark.parametrize("compatibility", COMPATIBILITIES)
-def test_qp_cvx_reaches_the_minimum_of_the_relaxation(compatibility: str, cliques: bool) -> None:
+def test_qp_cvx_reaches_the_minimum_of_the_relaxation(compatibility: str, cliques: str | None) -> None:
     field = crf(4, 7, 3, Gaussian, COMPATIBILITIES[compatibility], cliques)
     run = Recorder(field)
     qp_cvx(run, steps=400)
@@ -187,6 +191,19 @@ def test_qp_cvx_reaches_the_minimum_of_the_relaxation(compatibility: str, clique
     # A bound below and a point above with one value: both are the minimum.
     assert found.bound.item() <= value.item()
     assert found.bound.item() == pytest.approx(value.item(), abs=1e-2)
+
+
+def test_qp_cvx_descends_with_overlapping_cliques() -> None:
+    field = crf(4, 7, 3, cliques="overlapping")
+    assert field.cliques is not None
+    relaxation, values = ConvexBound(field), []
+    run = Recorder(field)
+    qp_cvx(run, steps=20)
+    for y in run.points:
+        value = (y * (relaxation.linear + (field.message(y) - field.own(y)) / 2 + relaxation.diagonal * y)).sum()
+        values.append(value.item() + field.cliques.relaxed(y).sum().item())
+    assert max(np.diff(values)) <= 1e-9 and values[-1] < values[0] - 0.1
+    assert run.result().bound.item() <= values[-1]
 
 
 def test_one_filter_call_a_step() -> None:
@@ -212,7 +229,7 @@ def test_one_filter_call_a_step() -> None:
 
 def test_conditional_gradient_with_cliques_is_the_minimum() -> None:
     for seed in range(8):
-        field = crf(seed, cliques=True)
+        field = crf(seed, cliques="apart")
         assert field.cliques is not None
         gradient = torch.randn(7, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         zero = torch.zeros_like(gradient)
@@ -225,13 +242,13 @@ def test_conditional_gradient_with_cliques_is_the_minimum() -> None:
         assert explicit_lp(bare) == pytest.approx(truth, abs=1e-8)
 
 
-@pytest.mark.parametrize("cliques", [False, True])
+@pytest.mark.parametrize("cliques", [None, "apart", "overlapping"])
 @pytest.mark.parametrize("kind", [Gaussian, Lattice.build])
 @pytest.mark.parametrize(
     ("method", "compatibility"),
     [("dc-gen", "potts"), ("dc-gen", "linear"), ("dc-gen", "mixed"), ("dc-neg", "potts"), ("dc-neg", "linear")],
 )
-def test_relaxed_energy_never_rises(method: str, kind: type, compatibility: str, cliques: bool) -> None:
+def test_relaxed_energy_never_rises(method: str, kind: type, compatibility: str, cliques: str | None) -> None:
     lowered = 0.0
     for seed in range(3):
         field = crf(seed, 20, 3, kind, COMPATIBILITIES[compatibility], cliques, weight=(0.2, 1.0, 4.0)[seed % 3])
@@ -279,7 +296,7 @@ def test_dc_neg_solves_its_problems_exactly() -> None:
 
 
 def test_clique_tangents_are_above() -> None:
-    field = crf(0, cliques=True)
+    field = crf(0, cliques="overlapping")
     assert field.cliques is not None
     bare = DenseCRF(torch.zeros_like(field.unary), (), cliques=field.cliques)
     draw = torch.Generator().manual_seed(0)

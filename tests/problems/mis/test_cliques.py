@@ -6,7 +6,7 @@ import pytest
 
 from blocklp.errors import OptionError
 from blocklp.general_solvers.solvers import reference
-from blocklp.problems.mis import WeightedGraph, clique_model, edge_clique_cover, heavy_cliques, read_graph
+from blocklp.problems.mis import WeightedGraph, clique_model, edge_clique_cover, heavy_cliques, read_graph, violated_cliques
 
 
 def check_cover(graph, cover, max_size=None):
@@ -95,3 +95,24 @@ def test_cliques_bound_real_graphs_as_well_as_known_covers(shared_qpbo, file, kn
     if graph.objective == "clique":
         graph = graph.complement()
     assert float(reference(clique_model(graph)).objective[0]) <= known + 5e-4
+
+
+def test_separated_cliques_are_violated_and_lower_the_bound():
+    """On a dense graph; the bound stays above the heaviest set, and below that of the cliques before."""
+    graph = WeightedGraph.from_networkx(nx.gnp_random_graph(30, 0.6, seed=2), weight=None)
+    adjacent = nx.Graph(graph.edges.tolist())
+    model = clique_model(graph)
+    known = reference(model)
+    point = known.x["y"][0].numpy()
+    found = violated_cliques(graph, point)
+    assert found
+    for size, cliques in found.items():
+        assert cliques.shape[1] == size and len(set(map(tuple, cliques.tolist()))) == len(cliques)
+        for clique in cliques.tolist():
+            assert point[clique].sum() > 1.02
+            assert all(adjacent.has_edge(*pair) for pair in combinations(clique, 2))
+            assert not set.intersection(*(set(adjacent[node]) for node in clique))
+    stronger = float(reference(clique_model(graph, "separated")).objective[0])
+    heaviest = max(map(len, nx.find_cliques(nx.complement(adjacent))))
+    assert heaviest <= stronger + 1e-9 < float(known.objective[0]) - 0.1
+    assert not violated_cliques(graph, point, time_limit=1e-9)

@@ -133,7 +133,7 @@ def test_clique_problem_is_refused_and_its_complement_solved():
 
 
 def test_unknown_blocks_are_refused():
-    with pytest.raises(OptionError, match="'edges' or 'cliques'"):
+    with pytest.raises(OptionError, match="'edges', 'cliques' or 'separated'"):
         clique_model(random_graph(0), "triangles")
 
 

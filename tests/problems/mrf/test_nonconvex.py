@@ -2,7 +2,7 @@
 
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import networkx as nx
 import numpy as np
@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ScopeError, ShapeError
+from blocklp.problems.discrete.tightening import Labelled
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.nonconvex import METHODS, Multilinear, minimise
 from blocklp.problems.mrf.nonconvex.admm import agreement
@@ -18,6 +19,7 @@ from blocklp.problems.mrf.nonconvex.convex_qp import ConvexQp
 from blocklp.problems.mrf.nonconvex.polynomial import evaluate, minimiser
 from blocklp.problems.mrf.nonconvex.projected_gradient import project
 from blocklp.problems.mrf.readers import read_mrf
+from blocklp.problems.mrf.solve import Heuristic, solve_mrf
 from blocklp.status import Status
 
 CPU = torch.device("cpu")
@@ -28,12 +30,12 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
     ("admm", {"decomposition": "cyclic"}),
     ("admm", {"decomposition": "star"}),
     ("admm", {"decomposition": "symmetric"}),
-    ("cqp", {}),
+    ("cqp", {"steps": 60}),
 ]
 
 
 def test_no_method_is_left_out() -> None:
-    assert {name for name, _ in RUNS} == set(METHODS)
+    assert {name for name, _ in RUNS} == set(METHODS) == set(get_args(Heuristic))
 
 
 def random_mrf(order: int, seed: int, hard: float = 0.0) -> Mrf:
@@ -121,23 +123,22 @@ def test_a_double_root_and_a_constant_need_no_care() -> None:
     ("method", "options", "order"), [(*run, order) for run in RUNS for order in (1, 2, 3, 4) if run[0] != "cqp" or order <= 2]
 )
 def test_energies_are_true_and_not_below_the_least(method: str, options: dict[str, Any], order: int) -> None:
-    for seed in range(3):
-        mrf = random_mrf(order, seed=100 * order + seed)
-        found = minimise(mrf, method, 5, **options)
-        least = all_energies(mrf).min()
-        assert found.labels.shape == (5, 6)
-        np.testing.assert_array_equal(found.energy, mrf.energy(found.labels.numpy()))
-        assert found.energy.min() >= least - 1e-12
-        # Rounding gains, and ends where no change of one variable does.
-        assert (found.energy <= found.value + 1e-9).all()
-        for i in range(mrf.n):
-            for label in range(mrf.counts[i]):
-                changed = found.labels.clone()
-                changed[:, i] = label
-                assert (mrf.energy(changed.numpy()) >= found.energy.numpy() - 1e-9).all()
-        # The points are on the simplices.
-        torch.testing.assert_close(found.point.sum(-1), torch.ones(5, 6, dtype=torch.float64))
-        assert (found.point >= 0).all()
+    mrf = random_mrf(order, seed=100 * order)
+    found = minimise(mrf, method, 5, **options)
+    least = all_energies(mrf).min()
+    assert found.labels.shape == (5, 6)
+    np.testing.assert_array_equal(found.energy, mrf.energy(found.labels.numpy()))
+    assert found.energy.min() >= least - 1e-12
+    # Rounding gains, and ends where no change of one variable does.
+    assert (found.energy <= found.value + 1e-9).all()
+    for i in range(mrf.n):
+        for label in range(mrf.counts[i]):
+            changed = found.labels.clone()
+            changed[:, i] = label
+            assert (mrf.energy(changed.numpy()) >= found.energy.numpy() - 1e-9).all()
+    # The points are on the simplices.
+    torch.testing.assert_close(found.point.sum(-1), torch.ones(5, 6, dtype=torch.float64))
+    assert (found.point >= 0).all()
 
 
 @pytest.mark.parametrize("method", ["bcd", "pgd", "fw", "cqp"])
@@ -148,7 +149,7 @@ def test_descent_never_rises(method: str, hard: float) -> None:
         energy = Multilinear(mrf, CPU)
         objective = ConvexQp(energy) if method == "cqp" else energy
         start = random_points(energy, 6, seed=4)
-        found = minimise(mrf, method, start)
+        found = minimise(mrf, method, start, steps=60)
         values = torch.cat([objective.value(start)[None], found.history.value])
         assert len(values) > 2
         assert (values.diff(dim=0) <= 1e-10 * values.abs().amax(0)).all()
@@ -196,13 +197,13 @@ def test_rounding_is_the_textbook_loop_in_the_order_of_colours() -> None:
 @pytest.mark.parametrize(("method", "options"), RUNS)
 def test_easy_trees_are_solved_from_several_starts(method: str, options: dict[str, Any]) -> None:
     solved = 0
-    for seed in range(10):
+    for seed in range(4):
         rng = np.random.default_rng(seed)
-        tree = nx.random_labeled_tree(8, seed=seed)
-        mrf = Mrf.from_arrays(rng.normal(size=(8, 3)), np.array(tree.edges), 0.5 * rng.normal(size=(7, 3, 3)))
+        tree = nx.random_labeled_tree(6, seed=seed)
+        mrf = Mrf.from_arrays(rng.normal(size=(6, 3)), np.array(tree.edges), 0.5 * rng.normal(size=(5, 3, 3)))
         found = minimise(mrf, method, 10, **options)
         solved += int(found.energy.min() <= all_energies(mrf).min() + 1e-9)
-    assert solved >= 8
+    assert solved >= 3
 
 
 def test_the_convex_qp_is_convex_and_equals_the_energy_at_labellings() -> None:
@@ -212,7 +213,7 @@ def test_the_convex_qp_is_convex_and_equals_the_energy_at_labellings() -> None:
     assert objective.value(objective.energy.one_hot(labels)).item() == pytest.approx(mrf.energy(labels.numpy()).item())
     x, y = random_points(objective.energy, 50, seed=7), random_points(objective.energy, 50, seed=8)
     assert (objective.segment(x, y - x)[:, 2] >= -1e-12).all()
-    found = minimise(mrf, "cqp", 4, steps=3000)
+    found = minimise(mrf, "cqp", 4, steps=1000)
     # One minimum from all starts, and not above the least energy.
     torch.testing.assert_close(found.history.value[-1], found.history.value[-1][:1].expand(4), rtol=1e-4, atol=1e-4)
     assert found.history.value[-1].max() <= all_energies(mrf).min() + 1e-6
@@ -282,16 +283,16 @@ def test_projections_are_nearest_points() -> None:
 def test_a_start_does_not_depend_on_its_batch(method: str, options: dict[str, Any]) -> None:
     mrf = random_mrf(2, seed=70)
     energy = Multilinear(mrf, CPU)
-    x = random_points(energy, 5, seed=10)
+    x = random_points(energy, 3, seed=10)
     together = minimise(mrf, method, x, **options)
-    for k in range(5):
+    for k in (0, 2):
         alone = minimise(mrf, method, x[k : k + 1], **options)
         assert torch.equal(alone.labels[0], together.labels[k])
         torch.testing.assert_close(alone.value[0], together.value[k], rtol=1e-6, atol=1e-6)
     again = minimise(mrf, method, x, **options)
     assert torch.equal(again.point, together.point)
     torch.testing.assert_close(
-        minimise(mrf, method, 3, **options).point, minimise(mrf, method, 5, **options).point[:3], rtol=1e-6, atol=1e-6
+        minimise(mrf, method, 2, **options).point, minimise(mrf, method, 3, **options).point[:2], rtol=1e-6, atol=1e-6
     )
 
 
@@ -306,6 +307,20 @@ def test_hard_constraints_are_never_reported_as_kept_when_they_are_not() -> None
         found = minimise(possible, method, 8)
         assert found.energy.min() == 0.0
         assert found.labels[found.best].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("tighten", [False, True])
+def test_a_solver_keeps_what_a_method_finds(tighten: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    mrf = random_mrf(2, seed=80)
+    least = all_energies(mrf).min()
+    monkeypatch.setattr("blocklp.problems.mrf.solve.rounded", lambda relaxation, *_: poor)
+    poor = Labelled(torch.zeros(mrf.n, dtype=torch.int64), float(mrf.energy(np.zeros(mrf.n, dtype=int))))
+    assert poor.energy > least + 0.1
+    for name in ("bcd", "admm"):
+        found = solve_mrf(mrf, heuristic=name, tighten=tighten, passes=100)
+        assert found.energy == pytest.approx(least) == mrf.energy(found.labels.numpy())
+        assert found.bound <= least + 1e-9
+    assert solve_mrf(mrf, passes=100).energy == poor.energy
 
 
 def test_labels_and_points_are_starts() -> None:
@@ -373,5 +388,5 @@ def test_the_tiny_published_cases(shared_qpbo: Path) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_a_device_gives_the_same(method: str, device: torch.device) -> None:
     mrf = random_mrf(2, seed=92)
-    there, here = minimise(mrf, method, 4, device=device), minimise(mrf, method, 4)
+    there, here = minimise(mrf, method, 2, device=device, steps=20), minimise(mrf, method, 2, steps=20)
     torch.testing.assert_close(there.energy.cpu(), here.energy)
