@@ -7,7 +7,7 @@ minimum of :math:`g(x) = c_x x + c_y f(x)` over an interval is then at an end of
 .. math:: g(x) \ge g(p) + (c_x + c_y f'(p)) (x - p)
 
 for all x of the piece, so that p may be found by any means; what it is off is charged by its slope. Rounding
-of f, of its derivative, and of all of this is charged too. If f jumps at zero, the minimum is there or at an end.
+of f, of its derivative, and of all of this is charged too. If f jumps, the minimum is there or at an end.
 """
 
 from __future__ import annotations

@@ -244,8 +244,8 @@ def solve_leaf(
 ) -> LeafResult:
     """Minimise the greatest of some results of ``node`` where all signs are known, so that the network is affine.
 
-    The only constraints of this LP are the box and the signs, z >= 0 or z <= 0, or z = 0 before a sign.  The multipliers come
-    from HiGHS and are no proof, but what :meth:`Relaxation.backward` makes of them is: but for rounding and the solver's tolerance, the optimum.
+    The only constraints of this LP are the box and the signs, z >= 0 or z <= 0, or z = 0 before a sign.  HiGHS's multipliers
+    are no proof, but what :meth:`Relaxation.backward` makes of them is: the optimum, but for rounding and tolerances.
 
     Parameters
     ----------
