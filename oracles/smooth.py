@@ -21,8 +21,8 @@ class CurveHull(BlockType):
     Its minimum for a linear cost is that of one variable: at an end of the interval, or where the derivative
     of f is minus the ratio of the costs, by a formula or Newton's method. The value is never above the
     minimum in exact arithmetic: what such a point is off, and rounding, is taken off
-    (:func:`blocklp.oracles.curve_lines.minimum`). No finite system of rows has such a hull, so that solvers of
-    LPs do not know models with it.
+    (:func:`blocklp.oracles.curve_lines.minimum`). No finite system of rows has such a hull, so that solvers
+    of LPs do not know models with it.
 
     Parameters
     ----------

@@ -236,7 +236,7 @@ class Relaxation:
             Sum up the value.  A forward pass that follows gives it for less: :meth:`attained`.
         coarse : float
             Share of the costs of activations of unknown sign that is charged too: for somebody who evaluates the same bound in
-            another way, with bounds of neurons that differ a little.
+            another way, with bounds of neurons that differ a little and fewer bits of multipliers.
         """
         network = self.network
         value, size, pending = cost.new_zeros(len(cost)), cost.new_zeros(len(cost)), {node: cost}
@@ -259,7 +259,8 @@ class Relaxation:
                 if valued:
                     value = value + (y.clamp(max=0) * shift).flatten(1).sum(1)
                 if coarse:
-                    value = value - coarse * (y.abs() * self.free[at] * self.widest[at]).flatten(1).sum(1)
+                    cut = _cut(y) + (_cut(betas[at]) if betas is not None and at in betas else 0.0)
+                    value = value - coarse * ((y.abs() * self.free[at] + cut) * self.widest[at]).flatten(1).sum(1)
                 rho = y * slope[at]
                 if charge:
                     # Slopes are at most 1: |rho| <= |mu|, but for beta.
@@ -276,8 +277,7 @@ class Relaxation:
                 if valued:
                     value = value + (y * shifts[at]).flatten(1).sum(1)
                 if charge:
-                    terms = y.abs() * (shifts[at].abs() + slope[at].abs() * self.widest[at])
-                    size = size + 4 * terms.flatten(1).sum(1)
+                    size = size + 4 * (y.abs() * (shifts[at].abs() + slope[at].abs() * self.widest[at])).flatten(1).sum(1)
                 if betas is not None and at in betas:
                     rho = rho - betas[at]
                     if valued:
@@ -301,7 +301,7 @@ class Relaxation:
             if self.balls is not None:  # either is a bound
                 over_ball, ball_size, _ = self.balls.least(y, self.lower, self.upper)
                 inputs, size = torch.maximum(inputs, over_ball), size + ball_size
-            value = value + inputs
+            value = value + inputs - (coarse * (_cut(y) * self.magnitudes[0]).flatten(1).sum(1) if coarse else 0.0)
         else:
             value.fill_(torch.nan)
         value = value - noise
@@ -440,6 +440,10 @@ def undecided(network: Network, at: int, low: Tensor, high: Tensor) -> Tensor:
 def _nonpositive(y: Tensor) -> Tensor:
     """1 where ``y`` is zero or less, 0 elsewhere, in the dtype of ``y``."""
     return torch.le(y, 0, out=torch.empty_like(y))
+
+
+def _cut(y: Tensor) -> Tensor:
+    return 2.0**-10 * y.abs().amax(tuple(range(1, y.dim())), keepdim=True)
 
 
 def _send(pending: dict[int, Tensor], to: int, y: Tensor) -> None:
