@@ -15,6 +15,8 @@ OPTIONS = {
     "minutes": "how long trials are made",
     "seed": "first seed of every trial",
     "count": "how many calls are measured",
+    "images": "how many images are worked on",
+    "passes": "iterations of every method",
 }
 """Numbers that some cases take."""
 

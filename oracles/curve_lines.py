@@ -1,4 +1,4 @@
-r"""Lines that are certainly below or above smooth functions of one variable.
+r"""Lines that are certainly below or above functions of one variable.
 
 A :class:`~blocklp.oracles.curves.Curve` is convex on some pieces of the line and concave on the others. The
 minimum of :math:`g(x) = c_x x + c_y f(x)` over an interval is then at an end of it, or where
@@ -7,7 +7,7 @@ minimum of :math:`g(x) = c_x x + c_y f(x)` over an interval is then at an end of
 .. math:: g(x) \ge g(p) + (c_x + c_y f'(p)) (x - p)
 
 for all x of the piece, so that p may be found by any means; what it is off is charged by its slope. Rounding
-of f, of its derivative, and of all of this is charged too.
+of f, of its derivative, and of all of this is charged too. If f jumps, the minimum is there or at an end.
 """
 
 from __future__ import annotations
@@ -61,11 +61,14 @@ def minimum(
         least = least + unit * (weight + price)
 
     def bound(x: Tensor) -> Tensor:
-        value = curve.value(x)
+        value = curve.touching(x, of_value, lower, upper)
         terms = of_x * x
         return terms + of_value * value - unit * (terms.abs() + weight * curve.size(x, value)) - least
 
     points, values = [lower, upper], [bound(lower), bound(upper)]
+    if curve.jumps:
+        points.append(torch.zeros_like(lower).clamp(lower, upper))
+        values.append(bound(points[-1]))
     below = [*values]
     sign = torch.where(of_value < 0, -1.0, 1.0).to(of_x)
     slope = (-of_x / of_value).nan_to_num(0.0)
@@ -143,6 +146,8 @@ def slope_range(curve: Curve, above: bool, lower: Tensor, upper: Tensor) -> Slop
     lower, upper : Tensor
         Ends of the intervals.
     """
+    if curve.jumps:
+        return _jump_slopes(above, lower, upper)
     pieces = curve.concave if above else curve.convex
     middle, chord = lower / 2 + upper / 2, _chord(curve, lower, upper)
     ends = [_end_slope(curve, pieces, above, side, chord, lower, upper) for side in (0, 1)]
@@ -179,6 +184,19 @@ def split_point(curve: Curve, lower: Tensor, upper: Tensor) -> Tensor:
     both = first / 2 + second / 2
     cut = torch.where(inner[0] & ~inner[1], first, torch.where(inner[1] & ~inner[0], second, both))
     return torch.minimum(torch.maximum(cut, lower + EDGE * width), upper - EDGE * width)
+
+
+def _jump_slopes(above: bool, lower: Tensor, upper: Tensor) -> SlopeRange:
+    """Slopes of lines at the sign: 0, and from its jump to an end; 0 where it is constant."""
+    far, near = (-lower, upper) if above else (upper, -lower)  # from the jump
+    height = (near > 0).to(lower) + 1
+    # An end next to zero: any slope gives a line, and this one a finite one.
+    steep = (height / far.clamp(min=torch.finfo(far.dtype).tiny ** 0.5)).masked_fill(
+        (far <= 0) | (near < 0), 0.0
+    )
+    # At its other end, the one with values of its own, the interval has lines of slope 0.
+    level = torch.where(near > 0, 0.0, steep)
+    return SlopeRange(level, torch.where(far > near, steep, level), steep)
 
 
 def _chord(curve: Curve, lower: Tensor, upper: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Smooth functions of one variable, element by element, and where they are convex and concave."""
+"""Smooth functions of one variable, and the sign: values, and where they are convex and concave."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ class Curve:
         Whether its values are between -1 and 1.
     cut : float
         How far torch's own function is from it, but for rounding.
+    jumps : bool
+        Whether it is constant on both sides of zero, and jumps there.
     """
 
     name = ""
@@ -50,6 +52,7 @@ class Curve:
     rounded = False
     bounded = False
     cut = 1e-30
+    jumps = False
 
     def value(self, x: Tensor) -> Tensor:
         """Return f(x)."""
@@ -58,6 +61,22 @@ class Curve:
     def slope(self, x: Tensor) -> Tensor:
         """Return the derivative of f."""
         raise NotImplementedError
+
+    def touching(self, x: Tensor, price: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+        """Return the value at x that costs least: f(x), or at a jump what f tends to within an interval.
+
+        Parameters
+        ----------
+        x, price : Tensor
+            The points, and costs of values.
+        lower, upper : Tensor
+            Ends of the intervals.
+        """
+        return self.value(x)
+
+    def ascent(self, x: Tensor) -> Tensor:
+        """Return what a search that follows gradients takes for the derivative."""
+        return self.slope(x)
 
     def size(self, x: Tensor, value: Tensor) -> Tensor:
         """Return what errors of ``value`` are relative to, for x and f(x)."""
@@ -343,4 +362,46 @@ class Square(Curve):
 CURVES: dict[str, Curve] = {
     curve.name: curve for curve in (Sigmoid(), Tanh(), Erf(), Softplus(), Silu(), Gelu(), Square())
 }
-"""All curves, by name."""
+"""All smooth curves, by name."""
+
+
+class Sign(Curve):
+    """The sign: -1, 0 or 1; convex and concave nowhere around its jump."""
+
+    name = "sign"
+    bounded = True
+    cut = 0.0
+    jumps = True
+
+    def value(self, x: Tensor) -> Tensor:
+        """Return f(x)."""
+        return torch.sign(x)
+
+    def slope(self, x: Tensor) -> Tensor:
+        """Return zeros."""
+        return torch.zeros_like(x)
+
+    def touching(self, x: Tensor, price: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+        """Return at zero -1 or 1, too, if there are points below it, or above.
+
+        Parameters
+        ----------
+        x, price, lower, upper : Tensor
+            As in :meth:`Curve.touching`.
+        """
+        at_zero = torch.where(price > 0, torch.where(lower < 0, -1.0, 0.0), torch.where(upper > 0, 1.0, 0.0))
+        return torch.where(x == 0, at_zero.to(x), torch.sign(x))
+
+    def ascent(self, x: Tensor) -> Tensor:
+        """Return that of x / (1 + abs(x)): a derivative of zero leads nowhere."""
+        return (1 + x.abs()) ** -2
+
+    def size(self, x: Tensor, value: Tensor) -> Tensor:
+        """Return zeros: values are exact."""
+        return torch.zeros_like(x)
+
+
+SIGN = Sign()
+
+BESIDE_ZERO = float(torch.finfo(torch.float32).tiny)
+"""End of an interval that begins beside zero, where a sign is constant, and stands for all beyond zero."""

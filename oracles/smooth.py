@@ -1,4 +1,4 @@
-r"""Smooth activations of neural networks: convex hulls of graphs of sigmoids and the like."""
+r"""Activations of neural networks: convex hulls of graphs of sigmoids and the like, and of the sign."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from blocklp.blocks.block_data import as_block_data
 from blocklp.blocks.contract import BlockType
 from blocklp.errors import ModelError, ShapeError
 from blocklp.oracles.curve_lines import minimum
-from blocklp.oracles.curves import CURVES, ULPS, Curve
+from blocklp.oracles.curves import CURVES, SIGN, ULPS, Curve
 from blocklp.rounding import roundoff
 
 
@@ -21,8 +21,8 @@ class CurveHull(BlockType):
     Its minimum for a linear cost is that of one variable: at an end of the interval, or where the derivative
     of f is minus the ratio of the costs, by a formula or Newton's method. The value is never above the
     minimum in exact arithmetic: what such a point is off, and rounding, is taken off
-    (:func:`blocklp.oracles.curve_lines.minimum`). A hull like this one has no finite system of rows, so that
-    solvers of LPs do not know models with it.
+    (:func:`blocklp.oracles.curve_lines.minimum`). No finite system of rows has such a hull, so that solvers
+    of LPs do not know models with it.
 
     Parameters
     ----------
@@ -54,7 +54,9 @@ class CurveHull(BlockType):
         """Compare the ends of the interval and points of the right slope."""
         of_z, of_value = cost.unbind(2)
         z, value = minimum(self.curve, of_z, of_value, self.lower.to(cost), self.upper.to(cost))
-        return torch.stack([z, self.curve.value(z)], 2), value
+        return torch.stack(
+            [z, self.curve.touching(z, of_value, self.lower.to(cost), self.upper.to(cost))], 2
+        ), value
 
     def value_error(self, cost: Tensor) -> Tensor:
         """Return what is taken off the value, and as much again for the rounding of the point's own cost."""
@@ -109,3 +111,12 @@ class SquareHull(CurveHull):
     """The hull of the graph of the square: see :class:`CurveHull`."""
 
     curve = CURVES["square"]
+
+
+class SignHull(CurveHull):
+    """The hull of the graph of the sign, with -1, 0 and 1 where it jumps: see :class:`CurveHull`.
+
+    Its corners are at the ends of the interval and at zero.
+    """
+
+    curve = SIGN

@@ -25,7 +25,7 @@ QPBO, CRF, VERIFICATION, VERIFICATION_2025 = (
     pytest.mark.skipif(not (BESIDE / name).is_dir() and not (data_folder() / name).is_dir(), reason=f"blocklp data fetch {name}")
     for name in ("qpbo", "densecrf", "verification", "verification_2025")
 )
-DRAWN = ("table_4_1", "anytime", "weights", "size_and_batch", "scaling", "batch", "matching", "learning")
+DRAWN = ("table_4_1", "figure_4_1", "anytime", "weights", "size_and_batch", "scaling", "batch", "matching", "learning")
 pytestmark = pytest.mark.skipif(
     not all(find_spec(name) for name in ("ortools", "thinqpbo")), reason="the extra [bench] is not installed"
 )
@@ -35,6 +35,7 @@ pytestmark = pytest.mark.skipif(
     "case",
     [
         "table_4_1",
+        "figure_4_1",
         "anytime",
         "weights",
         "size_and_batch",

@@ -336,7 +336,7 @@ def _gradient(network: Network, results: list[Tensor], cost: Tensor, leak: Tenso
             off = leak.reshape(-1, *(1,) * len(op.shape))
             y = torch.where(results[op.inputs[0]] > 0, y, y * off)
         elif isinstance(op, SmoothActivation):
-            y = y * (op.curve.slope(results[op.inputs[0]]) + leak.reshape(-1, *(1,) * len(op.shape)))
+            y = y * (op.curve.ascent(results[op.inputs[0]]) + leak.reshape(-1, *(1,) * len(op.shape)))
         elif isinstance(op, Affine):
             y = op.adjoint(y)
         for of in op.inputs if isinstance(op, Add) else op.inputs[:1]:

@@ -92,6 +92,8 @@ def rounding(network: Network, x: Tensor, probes: Tensor, unit: float, deadline:
         elif isinstance(op, SmoothActivation):
             # Runtimes approximate: to a few units, of the argument for those that are unbounded.
             result, magnitude, gamma = op.curve.value(of[0]), op.curve.largest(of[0].detach().abs()), APPROXIMATED * unit
+            if op.curve.jumps:  # by an error that takes an argument this close to zero to the other side
+                magnitude, gamma = 2.0 * (of[0].detach().abs() <= KINK * local[op.inputs[0]]), 1.0
         elif isinstance(op, Affine):
             result, magnitude = op(of[0]), op.absolute()(of[0].detach().abs())
             gamma = op.terms * unit / (1 - op.terms * unit)

@@ -1,4 +1,4 @@
-"""Lines below and above smooth activations, by shares of their slopes that an ascent may change."""
+"""Lines below and above smooth activations and signs, by shares of their slopes that an ascent may change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from blocklp.oracles.curve_lines import SlopeRange, minimum, slope_range
-from blocklp.oracles.curves import Curve
+from blocklp.oracles.curves import BESIDE_ZERO, Curve
 
 MIDDLE = 0.5
 """The share of the line that is nearest to the curve in the middle of the interval."""
@@ -70,6 +70,12 @@ class CurveSlopes:
     def span(self, above: Tensor) -> Tensor:
         """Return how much slopes change from share 0 to 1; ``above`` is as in :meth:`lines`."""
         return torch.lerp(self.below.most - self.below.least, self.above.most - self.above.least, above)
+
+    def paid(self, multiplier: Tensor) -> Tensor:
+        """Return what multipliers ``(batch, *shape)`` of the intervals' ends add to the value of a dual: ``(batch,)``."""
+        beyond = BESIDE_ZERO if self.curve.jumps else 0.0
+        ends = multiplier * (self.lower - beyond), multiplier * (self.upper + beyond)
+        return torch.minimum(*ends).flatten(1).sum(1)
 
     def select(self, rows: Tensor) -> CurveSlopes:
         """Return those of some instances; one row stands for all."""

@@ -26,6 +26,7 @@ from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError, needed
 from blocklp.general_solvers.linear_program import Array, LinearProgram, loaded_highs
 from blocklp.general_solvers.solvers import Answer, lp_solver
+from blocklp.oracles.curves import BESIDE_ZERO
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operation_matrices import array_of, sparse_matrix
 from blocklp.problems.verification.operations import Add, Affine, Input, Relu, SmoothActivation
@@ -239,22 +240,28 @@ def solve_leaf(
     node: int,
     chosen: Tensor,
     time_limit: float | Deadline = math.inf,
+    beside: float = BESIDE_ZERO,
 ) -> LeafResult:
     """Minimise the greatest of some results of ``node`` where all signs are known, so that the network is affine.
 
-    The only constraints of this LP are the box and the signs, z >= 0 or z <= 0.  The multipliers come from HiGHS and are no
-    proof, but what :meth:`Relaxation.backward` makes of them is: but for rounding and the solver's tolerance, the optimum.
+    The only constraints of this LP are the box and the signs, z >= 0 or z <= 0, or z = 0 before a sign.  HiGHS's multipliers
+    are no proof, but what :meth:`Relaxation.backward` makes of them is: the optimum, but for rounding and tolerances.
 
     Parameters
     ----------
     network, lower, upper, node, time_limit
         As in :func:`planet_lp`, which also states what is raised.
     on : mapping
-        Position of every ReLU before ``node`` to a mask, the ReLU's shape: whether z >= 0.
+        Position of every ReLU before ``node`` to a mask, the ReLU's shape: whether z >= 0.  Of a sign to its values.
     chosen : Tensor
         ``(results,)`` bool, not all False: which of them.
+    beside : float
+        Least magnitude of arguments of signs of -1 and 1.
     """
-    signs = {r: (torch.where(mask, 0.0, -UNBOUNDED), torch.where(mask, UNBOUNDED, 0.0)) for r, mask in on.items()}
+    signs = {}
+    for r, mask in on.items():
+        sign, least = (2.0 * mask - 1, 0.0) if mask.dtype == torch.bool else (mask, beside)
+        signs[r] = torch.where(sign > 0, least, UNBOUNDED * sign), torch.where(sign < 0, -least, UNBOUNDED * sign)
     deadline = time_limit if isinstance(time_limit, Deadline) else Deadline()
     stated = _state(network, lower, upper, signs, node, True, deadline)
     rows, plain = chosen.nonzero()[:, 0].numpy(), stated.program
@@ -282,7 +289,7 @@ def solve_leaf(
         mix[rows] = -multipliers[-len(rows) :].clip(max=0)
     betas = {}
     for r, first in stated.columns.items():
-        # One of the two is fixed to zero, and in no row.
+        # One of the two is fixed to zero, and in no row; both before a sign that is zero.
         x, p = columns[first : first + 2 * on[r].numel()].clip(min=0).reshape(2, -1)
         betas[r] = x - p
     return LeafResult(found, mix, betas)
@@ -314,7 +321,7 @@ def _state(
     if not 0 <= node < len(network.ops):
         raise ModelError(f"{network.name} has {len(network.ops)} results, and no number {node}")
     wanted = network.ancestors(node)
-    relus = [at for at in wanted if isinstance(network.ops[at], Relu)]
+    relus = [at for at in wanted if isinstance(network.ops[at], (Relu, SmoothActivation))]
     sizes = [network.inputs] + [math.prod(network.ops[at].shape) for at in relus for _ in range(2)]
     starts = list(itertools.accumulate(sizes, initial=0))
     total = starts[-1]
@@ -327,7 +334,7 @@ def _state(
         if isinstance(op, Input):
             found[at] = _columns(np.arange(sizes[0]), np.ones(sizes[0]), total), np.zeros(sizes[0])
             continue
-        if isinstance(op, SmoothActivation):
+        if isinstance(op, SmoothActivation) and not op.curve.jumps:
             raise ModelError(f"{op.name}: the hull of {op.curve.name} is no polytope; LPs are of piecewise-linear networks")
         deadline.check(f"stating the LP of {op.name}", op.products / STATED)
         matrix, shift = found[op.inputs[0]]
@@ -341,11 +348,14 @@ def _state(
             if at not in bounds:
                 raise ModelError(f"{network.name}: no pre-activation bounds for {op.name}, operation {at}")
             least, most = _box(*bounds[at], len(shift), f"the bounds of {op.name}")
-            boxed = boxes if isinstance(boxes, bool) else at in boxes
+            boxed, signed = boxes if isinstance(boxes, bool) else at in boxes, isinstance(op, SmoothActivation)
+            fixed = (least == 0) & (most == 0) & signed
+            if signed and not bool(((least > 0) | (most < 0) | fixed).all()):
+                raise ModelError(f"{op.name}: an LP has no sign that is not known; split it")
             x = starts[2 * relus.index(at) + 1] + np.arange(len(least))
             p = x + len(least)
-            on, off = least >= 0, (most <= 0) & (least < 0)
-            split = np.flatnonzero(~on & ~off)
+            on, off = (least >= 0) & ~fixed, (most <= 0) & (least < 0)
+            split = np.flatnonzero(~on & ~off & ~fixed)
             low[x], high[x] = np.where(on, least if boxed else -math.inf, 0), np.where(on & (not boxed), math.inf, most.clip(0))
             low[p], high[p] = np.where(off, -most, 0), np.where(on, 0, -least)
             positive = _columns(x, ~off, total)
@@ -356,7 +366,7 @@ def _state(
             scale = np.maximum(-small, large)
             triangle = _columns(x[split], -small / scale, total) + _columns(p[split], large / scale, total)
             rows.append((triangle, np.full(len(split), -math.inf), -small * (large / scale)))
-            found[at] = positive, np.zeros(len(least))
+            found[at] = (0 * positive, np.sign(least + most)) if signed else (positive, np.zeros(len(least)))
     parts = list(zip(*rows, strict=True))
     table = sp.csr_array(sp.vstack(parts[0]))
     lows, highs = np.concatenate(parts[1]), np.concatenate(parts[2])

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.errors import ShapeError
-from blocklp.oracles.curves import CURVES
+from blocklp.oracles.curves import CURVES, SIGN
 from blocklp.problems.verification.comparison import POINTS
 from blocklp.problems.verification.heads import Softmax
 from blocklp.problems.verification.network import Builder, Network
@@ -169,6 +169,10 @@ class Lowering:
             Of the operation.
         """
         return Value(self.builder.smooth(value.at, CURVES[curve], name), value.shape)
+
+    def sign(self, value: Value, name: str) -> Value:
+        """-1, 0 or 1."""
+        return Value(self.builder.smooth(value.at, SIGN, name), value.shape)
 
     def add(self, a: Value, b: Value, name: str) -> Value:
         """Sum of two values, which broadcast.

@@ -1,4 +1,4 @@
-"""Networks: directed acyclic graphs of affine operations, ReLUs and smooth activations, and what builds them."""
+"""Networks: directed acyclic graphs of affine operations, ReLUs, smooth activations and signs, and what builds them."""
 
 from __future__ import annotations
 
@@ -115,8 +115,13 @@ class Network:
 
     @property
     def activations(self) -> tuple[int, ...]:
-        """Positions of ReLUs and smooth activations."""
+        """Positions of ReLUs, smooth activations and signs."""
         return tuple(i for i, op in enumerate(self.ops) if isinstance(op, (Relu, SmoothActivation)))
+
+    @property
+    def jumps(self) -> bool:
+        """Whether it holds signs, which jump."""
+        return any(isinstance(op, SmoothActivation) and op.curve.jumps for op in self.ops)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -187,7 +192,7 @@ class Network:
                 raise ModelError(
                     f"{op.name}: the rounding of its coefficients in float32 is not bounded here; read the query as real"
                 )
-            if isinstance(op, SmoothActivation):
+            if isinstance(op, SmoothActivation) and not op.curve.jumps:
                 raise ModelError(f"{op.name}: the rounding of {op.curve.name} in float32 is not known; read the query as real")
         return replace(self, unit=2.0**-24)
 
@@ -414,14 +419,14 @@ class Builder:
         return self._append(Relu((of,), self.ops[of].shape, name))
 
     def smooth(self, of: int, curve: Curve, name: str = "smooth") -> int:
-        """Append a smooth activation.
+        """Append a smooth activation, or a sign.
 
         Parameters
         ----------
         of : int
             Position of the argument.
         curve : Curve
-            The function: one of :data:`blocklp.oracles.curves.CURVES`.
+            The function: one of :data:`blocklp.oracles.curves.CURVES`, or :data:`blocklp.oracles.curves.SIGN`.
         name : str
             Of the operation.
         """

@@ -318,7 +318,9 @@ def _hard_sigmoid(lowering: Lowering, node: OnnxNode) -> Value:
 def _shrink(lowering: Lowering, node: OnnxNode) -> Value:
     limit, bias = node.attributes.get("lambd", 0.5), node.attributes.get("bias", 0.0)
     if bias != limit or limit < 0:
-        raise ModelError(f"lambd is {limit:g} and bias {bias:g}; unless they are equal and not negative, {way_out('Sign', '')}")
+        raise ModelError(
+            f"lambd is {limit:g} and bias {bias:g}; unless they are equal and not negative, {way_out('ThresholdedRelu', '')}"
+        )
     value = node.variable()
     above = lowering.relu(lowering.scale(value, 1.0, -limit, node.name), node.name)
     return lowering.subtract(above, lowering.relu(lowering.scale(value, -1.0, -limit, node.name), node.name), node.name)
@@ -430,6 +432,7 @@ OPERATORS: dict[str, Callable[[Lowering, OnnxNode], Result]] = {
     "Reshape": _reshape,
     "Shape": _shape,
     "Shrink": _shrink,
+    "Sign": lambda lowering, node: lowering.sign(node.variable(), node.name),
     "Size": _size,
     "Squeeze": _squeeze,
     "Sub": _sub,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 STEPS = ("ArgMax", "ArgMin", "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "Less", "LessOrEqual", "Not", "Round")
-JUMPS = (*STEPS, "Sign", "ThresholdedRelu", "TopK")
+JUMPS = (*STEPS, "ThresholdedRelu", "TopK")
 
 
 def way_out(operator: str, domain: str) -> str:

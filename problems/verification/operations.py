@@ -1,4 +1,4 @@
-"""Operations of networks: affine maps, ReLUs and smooth activations.
+"""Operations of networks: affine maps, ReLUs, smooth activations and signs.
 
 Every affine operation knows its linear map, the adjoint of that map (a transposed convolution, never a dense matrix of a
 convolution) and how far rounding can throw it.
@@ -74,7 +74,7 @@ class Relu(Op):
 
 @dataclass(frozen=True)
 class SmoothActivation(Op):
-    """A smooth function, element by element."""
+    """A smooth function, or the sign, element by element."""
 
     curve: Curve
 
@@ -394,7 +394,7 @@ def float_error(op: Op, size: Tensor, unit: float) -> Tensor | None:
 
     A sum of n terms in any order, with or without fused products, is off by at most n u / (1 - n u) times the sum of their
     magnitudes (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1), and by the least normal number for each
-    term that is flushed to zero.  ReLUs and moved elements are exact.
+    term that is flushed to zero.  ReLUs, signs and moved elements are exact.
 
     Parameters
     ----------

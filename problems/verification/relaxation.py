@@ -151,6 +151,8 @@ class Relaxation:
                 size = torch.maximum(self.lower.abs(), self.upper.abs()).amax(0, keepdim=True)
             elif isinstance(op, Relu):
                 size = (self.bounds[at][1].amax(0, keepdim=True) if at in self.bounds else found[op.inputs[0]]).clamp(min=0)
+            elif isinstance(op, SmoothActivation):
+                size = op.curve.largest(found[op.inputs[0]])
             elif isinstance(op, Add):
                 size = found[op.inputs[0]] + found[op.inputs[1]]
             else:
@@ -234,7 +236,7 @@ class Relaxation:
             Sum up the value.  A forward pass that follows gives it for less: :meth:`attained`.
         coarse : float
             Share of the costs of activations of unknown sign that is charged too: for somebody who evaluates the same bound in
-            another way, with bounds of neurons that differ a little.
+            another way, with bounds of neurons that differ a little and fewer bits of multipliers.
         """
         network = self.network
         value, size, pending = cost.new_zeros(len(cost)), cost.new_zeros(len(cost)), {node: cost}
@@ -257,7 +259,8 @@ class Relaxation:
                 if valued:
                     value = value + (y.clamp(max=0) * shift).flatten(1).sum(1)
                 if coarse:
-                    value = value - coarse * (y.abs() * self.free[at] * self.widest[at]).flatten(1).sum(1)
+                    cut = _cut(y) + (_cut(betas[at]) if betas is not None and at in betas else 0.0)
+                    value = value - coarse * ((y.abs() * self.free[at] + cut) * self.widest[at]).flatten(1).sum(1)
                 rho = y * slope[at]
                 if charge:
                     # Slopes are at most 1: |rho| <= |mu|, but for beta.
@@ -274,12 +277,11 @@ class Relaxation:
                 if valued:
                     value = value + (y * shifts[at]).flatten(1).sum(1)
                 if charge:
-                    terms = y.abs() * (shifts[at].abs() + slope[at].abs() * self.widest[at])
-                    size = size + 4 * terms.flatten(1).sum(1)
+                    size = size + 4 * (y.abs() * (shifts[at].abs() + slope[at].abs() * self.widest[at])).flatten(1).sum(1)
                 if betas is not None and at in betas:
                     rho = rho - betas[at]
                     if valued:
-                        value = value + self._paid(at, betas[at])
+                        value = value + self.curves[at].paid(betas[at])
                     if charge:
                         size = size + 4 * (betas[at].abs() * self.widest[at]).flatten(1).sum(1)
                 y = rho
@@ -299,7 +301,7 @@ class Relaxation:
             if self.balls is not None:  # either is a bound
                 over_ball, ball_size, _ = self.balls.least(y, self.lower, self.upper)
                 inputs, size = torch.maximum(inputs, over_ball), size + ball_size
-            value = value + inputs
+            value = value + inputs - (coarse * (_cut(y) * self.magnitudes[0]).flatten(1).sum(1) if coarse else 0.0)
         else:
             value.fill_(torch.nan)
         value = value - noise
@@ -308,11 +310,6 @@ class Relaxation:
             value = value - rounding(self._terms, cost.dtype) * size - self._underflow
             value = torch.where(value.isfinite(), value, -torch.inf)
         return Trace(value, y, activation, upper, slope, shifts, touch, noise)
-
-    def _paid(self, at: int, beta: Tensor) -> Tensor:
-        """What multipliers of the bounds of a smooth activation add to the value: ``(batch,)``."""
-        low, high = self.bounds[at]
-        return torch.minimum(beta * low, beta * high).flatten(1).sum(1)
 
     @cached_property
     def _terms(self) -> int:
@@ -378,7 +375,7 @@ class Relaxation:
         for relu, beta in betas.items():
             value = value - (beta * found[relu]).flatten(1).sum(1)
             if relu in self.curves:
-                value = value + self._paid(relu, beta)
+                value = value + self.curves[relu].paid(beta)
         return value
 
     def primal(self, node: int, cost: Tensor, x: Tensor, trace: Trace) -> Tensor:
@@ -423,7 +420,7 @@ class Relaxation:
 
 
 def undecided(network: Network, at: int, low: Tensor, high: Tensor) -> Tensor:
-    """Return where neurons may be split: ReLUs of unknown sign, and smooth activations that are not constant.
+    """Return where neurons may be split: ReLUs and signs of unknown sign, and smooth activations that are not constant.
 
     Parameters
     ----------
@@ -434,10 +431,16 @@ def undecided(network: Network, at: int, low: Tensor, high: Tensor) -> Tensor:
     low, high : Tensor
         Bounds of its pre-activations.
     """
-    smooth = at < len(network.ops) and isinstance(network.ops[at], SmoothActivation)
-    return low < high if smooth else (low < 0) & (high > 0)
+    op = network.ops[at] if at < len(network.ops) else None
+    if not isinstance(op, SmoothActivation):
+        return (low < 0) & (high > 0)
+    return (low < high) & (low <= 0) & (high >= 0) if op.curve.jumps else low < high
 
 
 def _nonpositive(y: Tensor) -> Tensor:
     """1 where ``y`` is zero or less, 0 elsewhere, in the dtype of ``y``."""
     return torch.le(y, 0, out=torch.empty_like(y))
+
+
+def _cut(y: Tensor) -> Tensor:
+    return 2.0**-10 * y.abs().amax(tuple(range(1, y.dim())), keepdim=True)

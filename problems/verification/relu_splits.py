@@ -1,4 +1,4 @@
-"""Branch and bound over signs of ReLUs and intervals of smooth activations: nodes, their bounds, and where to split.
+"""Branch and bound over signs of ReLUs and intervals of other activations: nodes, their bounds, and where to split.
 
 A node fixes the signs of some unstable neurons, and has cut the intervals of some smooth ones.  Its bound is the dual of the
 relaxation with these, started from the slopes and multipliers of its parent; all nodes of a batch are one tensor computation,
@@ -19,7 +19,7 @@ from blocklp.problems.verification.clipped_boxes import ClippedBoxes
 from blocklp.problems.verification.conjunctions import Conjunctions, RowBounds
 from blocklp.problems.verification.curve_slopes import MIDDLE
 from blocklp.problems.verification.exact import solve_leaf
-from blocklp.problems.verification.interval_cuts import IntervalCuts
+from blocklp.problems.verification.interval_cuts import INNER, IntervalCuts
 from blocklp.problems.verification.proving import COARSE, Part, needed, stated, stated_mix, within
 from blocklp.problems.verification.relaxation import Relaxation, Trace
 from blocklp.problems.verification.slopes import SHARES, MixedDual, SlopeDual, out_of_time
@@ -189,11 +189,15 @@ class ReluSplits:
         if not nodes:
             return Expansion(children, unresolved=unresolved)
         states = [n.state for n in nodes]
-        chosen, specs = self._choose(nodes), [s.spec for s in states] * 2
-        packed = [torch.cat([torch.stack([getattr(s, name) for s in states])] * 2) for name in PACKED]
+        chosen, count = self._choose(nodes), len(states)
+        third = self.cuts.jumping(chosen)
+        owners = [*range(count), *range(count), *third.tolist()]
+        specs = [states[k].spec for k in owners]
+        packed = [torch.stack([getattr(states[k], name) for k in owners]) for name in PACKED]
+        self.cuts.split([p[2 * count :] for p in packed[:4]], chosen[third], 0)
         places = [self._place(c) for c in chosen.tolist()] if self.boxes.on else []
         for side, sign in enumerate((1, -1)):
-            own = [p.tensor_split(2)[side] for p in packed]
+            own = [p[side * count : (side + 1) * count] for p in packed]
             self.cuts.split(own[:4], chosen, sign)
             if places:
                 own[4].copy_(self.boxes.split(own[4], [r for r, _ in places], [n for _, n in places], sign))
@@ -201,17 +205,20 @@ class ReluSplits:
         if self.part is not None:
             pairs = [s.part.split(*self._place(int(c))) for s, c in zip(states, chosen.flatten(), strict=True) if s.part is not None]
             parts = [pair[side] for side in (0, 1) for pair in pairs]
-        children += self._bounded(specs, *packed, depths=[n.depth + 1 for n in nodes] * 2, parts=parts)
+        children += self._bounded(specs, *packed, depths=[nodes[k].depth + 1 for k in owners], parts=parts)
         return Expansion(children, unresolved=unresolved)
 
     def _leaf(self, node: Node) -> Node:
         """Bound a node without a free neuron by multipliers of the LP that the network is there; try its minimiser."""
-        if self.cuts.curves:
+        if not self.cuts.last:
             return node  # without an activation to split that would gain anything, or could be
         state, device = node.state, self.mixes.device
         specs = torch.tensor([state.spec], device=device)
         dual, start = self._dual(self.exact, specs, *(getattr(state, name)[None] for name in PACKED))
         on = {r: low[0] >= 0 for r, (low, _) in dual.relaxation.bounds.items()}
+        on |= {
+            r: (low[0] > 0).double() - (high[0] < 0).double() for r in self.cuts.curves for low, high in [dual.relaxation.bounds[r]]
+        }
         lower, upper, owned = self.exact.lower[0], self.exact.upper[0], self.owned[state.spec]
         try:
             found, mix, betas = solve_leaf(self.exact.network, lower, upper, on, self.node, owned, self.deadline)
@@ -236,6 +243,11 @@ class ReluSplits:
                 return Node(min(bound, self.margin) if self.boxes.on else bound, node.depth)  # as its box was clipped, too
         if found.status == "optimal":
             self.inspect(torch.as_tensor(found.x, device=device).view(1, *lower.shape))
+            widest = max((float(self.exact.widest[r].max()) for r in self.cuts.curves), default=0.0)
+            for share in INNER if self.cuts.curves else ():  # the least value is often where a sign jumps
+                inner = solve_leaf(self.exact.network, lower, upper, on, self.node, owned, self.deadline, share * widest).optimum
+                if inner.status == "optimal":
+                    self.inspect(torch.as_tensor(inner.x, device=device).view(1, *lower.shape))
         return node
 
     def _implied(self, relu: int, beta: Tensor, relaxation: Relaxation, factors: Tensor) -> Tensor:
@@ -331,6 +343,7 @@ class ReluSplits:
         """Bound nodes, pick candidates for their next split, and look at what their minimisers do in the network."""
         specs, (signs, cuts, slopes, betas, ends) = self._there(owners), packed
         signs, empty = self.boxes.implied(ends, signs)
+        empty |= self.cuts.propagate(cuts)
         dual, start = self._dual(self.fast, specs, signs, cuts, slopes, betas, ends)
         reached = ascend(dual, start, self.steps, lambda value: value > self.margin, out_of_time(self.deadline))
         found, betas_ = dual.named(reached.parameters)[0], dict(zip(self.relus, reached.parameters[len(self.relus) :], strict=True))

@@ -123,7 +123,7 @@ def verify(
     ------
     OptionError
         If the timeout is not a positive number; or if a proof is asked for of a verdict in float32, with ``known``, or about a
-        network with smooth activations or a ball.
+        network with smooth activations, signs or a ball.
     ShapeError
         If network and property do not fit.
     ModelError
@@ -145,7 +145,7 @@ def verify(
     if (balls := any(clause.ball is not None for clause in prop.clauses)) and (proof or not network.activations):
         raise OptionError("balls go with neither proofs nor networks without activations: ask for no proof, or state a box")
     if proof and len(network.activations) > len(network.relus):
-        raise OptionError("proofs are of piecewise-linear networks; this one has smooth activations: ask for none")
+        raise OptionError("proofs are of networks of ReLUs; this one has smooth activations or signs: ask for none")
     if proof and (network.unit or known is not None):
         raise OptionError(
             "a proof speaks of real arithmetic, and has all bounds that it needs: ask for one without known=, and not of the network "
@@ -227,7 +227,7 @@ class _Verification:
         parts = [group[at : at + MOST_CLAUSES] for group in groups.values() for at in range(0, len(group), MOST_CLAUSES)]
         # Without activations a box is decided by one linear bound; there is nothing else to split either.
         few = self.network.inputs <= self.settings.few_inputs or not self.network.activations
-        few = few and all(clause.ball is None for clause in self.prop.clauses)
+        few = few and not self.network.jumps and all(clause.ball is None for clause in self.prop.clauses)
         if not few:
             for group in parts:
                 proven.update(self._quick(group) if self.known is None else self._early(group, self.known))

@@ -15,6 +15,7 @@ from blocklp.oracles.smooth import (
     CurveHull,
     GeluHull,
     SigmoidHull,
+    SignHull,
     TanhHull,
     hull,
 )
@@ -67,6 +68,23 @@ class TestSigmoidHull(BlockTypeConformance):
 
 class TestGeluHull(TestSigmoidHull):
     kind = GeluHull
+
+
+class TestSignHull(BlockTypeConformance):
+    """Values are those of the best corner: an end, or one of the ends of the graph at zero."""
+
+    trials = 6
+
+    def block_type(self) -> BlockType:
+        return SignHull([-3.0, 0.5, 0.0], [2.0, 1.5, 2.0])
+
+    def test_values_are_those_of_corners(self) -> None:
+        corners = [[(-3, -1), (0, -1), (0, 1), (2, 1)], [(0.5, 1), (1.5, 1)], [(0, 0), (0, 1), (2, 1)]]
+        for cost in self.costs(3):
+            value = self.block_type().min_oracle(cost)[1]
+            for i, b in self.everyone:
+                of_z, of_value = cost[i, b].tolist()
+                assert float(value[i, b]) == pytest.approx(min(of_z * z + of_value * y for z, y in corners[b]), abs=1e-12)
 
 
 def test_types_are_found_by_the_name_of_their_curve() -> None:

@@ -396,6 +396,18 @@ GRAPHS: dict[str, tuple[int, str]] = {
           y = Gemm (r, w, b)
         }""",
     ),
+    "binary": (
+        15,
+        """g (float[1,6] x, float[6,8] w, float[8] a, float[8] b, float[8] m, float[8,8] v, float[8,2] u) => (float[] y)
+           <float[8] d = {1, 2, 1, 2, 1, 2, 1, 2}> {
+          h = MatMul (x, w)
+          n = BatchNormalization (h, a, b, m, d)
+          s = Sign (n)
+          g = MatMul (s, v)
+          t = Sign (g)
+          y = MatMul (t, u)
+        }""",
+    ),
     "turned products": (
         11,
         """g (float[3,2] x, float[3,4] w, float[5,2] v, float[2,3] u) => (float[] y) {
@@ -467,7 +479,7 @@ REFUSED: dict[str, tuple[int, str, str]] = {
     ),
     "sine": (20, "g (float[1,4] x) => (float[] y) { y = Sin (x) }", r"Sin \(node y\).*use one of these"),
     "quotient": (14, "g (float[1,4] x) => (float[] y) { h = HardSigmoid (x) y = Div (x, h) }", r"Div \(node y\).*quotients"),
-    "sign": (13, "g (float[1,4] x) => (float[] y) { y = Sign (x) }", r"Sign \(node y\).*cut it off"),
+    "steps": (13, "g (float[1,4] x) => (float[] y) { y = Floor (x) }", r"Floor \(node y\).*cut it off"),
     "hard shrinkage": (
         9,
         "g (float[1,4] x) => (float[] y) { y = Shrink (x) }",

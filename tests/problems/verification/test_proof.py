@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gzip
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 from blocklp.errors import FormatError, OptionError
 from blocklp.problems.command_line.app import app
 from blocklp.problems.verification import Network, Property, VerifySettings, digits, verify
+from blocklp.problems.verification.exact import solve_leaf
 from blocklp.problems.verification.proof import check_proof
 from blocklp.problems.verification.proof_files import read_proof, write_proof
 
@@ -56,6 +58,21 @@ def test_verdicts_have_proofs_that_samples_agree_with(build: Any, seed: int) -> 
         found = check_proof(network, above(network, level), proof)
         assert found["status"] == status and found["leaves"] >= 1
         assert status == "sat" or level > top
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_margins_that_the_checker_cannot_see_are_not_called_proved(seed: int) -> None:
+    """Thresholds next to the exact minimum: of all signs, by an LP each."""
+    network = dense(seed, (2, 4, 1))
+    ends, [relu] = torch.ones(2, dtype=torch.float64), network.relus
+    leaves = ({relu: torch.tensor(on)} for on in itertools.product((True, False), repeat=4))
+    every = torch.ones(1, dtype=torch.bool)
+    least = min(o.value for on in leaves if (o := solve_leaf(network, -ends, ends, on, relu + 1, every).optimum).status == "optimal")
+    for margin in (1e-6, 1e-7, 1e-8, 1e-9):
+        prop = Property.of(-ends.numpy(), ends.numpy(), [[1.0]], [least - margin])
+        verdict = verify(network, prop, timeout=30, proof=True, settings=VerifySettings(few_inputs=0))
+        assert verdict.status == "unsat" or (verdict.status == "unknown" and margin < 1e-6)
+        assert verdict.proof is None or check_proof(network, prop, verdict.proof.steps())["status"] == "unsat"
 
 
 def cases() -> list[tuple[Network, Property, list[dict[str, Any]]]]:

@@ -297,7 +297,7 @@ def test_what_is_not_covered_is_refused() -> None:
     network = smooth("sigmoid", 21)
     lower, upper = unit_box(network, 22)
     prop = Property.of(lower.numpy(), upper.numpy(), [[1.0, 0.0]], [-100.0])
-    with pytest.raises(OptionError, match="proofs are of piecewise-linear networks"):
+    with pytest.raises(OptionError, match="proofs are of networks of ReLUs"):
         verify(network, prop, proof=True)
     with pytest.raises(FormatError, match=r"has smooth activations.*proofs are of ReLUs and boxes"):
         check_proof(network, prop, [])
