@@ -5,17 +5,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test docs bench bench-quick clean
+.PHONY: demo test lint docs bench bench-quick clean
 
 demo: $(VENV)/.demo
 	$(BIN)/blocklp demo
 
 test: $(VENV)/.test
+	$(MAKE) -j 2 lint docs
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 docs: $(VENV)/.test
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html
