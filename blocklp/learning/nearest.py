@@ -10,7 +10,7 @@ rounding after finitely many of them; it also spans the face in which the point 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -54,10 +54,13 @@ class ActiveVertices:
         ``(batch, blocks, places, dim)`` float64.
     weights : Tensor
         ``(batch, blocks, places)`` float64, of sum 1; 0 where a place is free.
+    gap : Tensor or None
+        ``(batch, blocks)``: sizes of the Frank-Wolfe gaps that :func:`nearest` left, relative to their terms.
     """
 
     vertices: Tensor
     weights: Tensor
+    gap: Tensor | None = None
 
     def points(self) -> Tensor:
         """The means: ``(batch, blocks, dim)``."""
@@ -108,7 +111,7 @@ def nearest(kind: BlockType, target: Tensor, start: ActiveVertices | None = None
     Returns
     -------
     ActiveVertices
-        The nearest points.
+        The nearest points, and the gaps at which they were accepted.
     """
     if start is None:
         vertex, _ = kind.min_oracle(-target)
@@ -117,8 +120,9 @@ def nearest(kind: BlockType, target: Tensor, start: ActiveVertices | None = None
         found = ActiveVertices(vertices, weights)
     else:
         found = start.narrowed()
+    left = target.new_zeros(target.shape[:2])
     if not target.numel():
-        return found
+        return replace(found, gap=left)
     rows = torch.arange(len(target), device=target.device)
     own, aim = found, target
     entered = torch.zeros_like(own.weights, dtype=torch.bool)
@@ -132,11 +136,12 @@ def nearest(kind: BlockType, target: Tensor, start: ActiveVertices | None = None
         gap = (slope * (point - vertex)).sum(-1)
         size = ((slope.abs() + aim.abs()) * (point.abs() + vertex.abs())).sum(-1)
         done |= gap <= ROUNDING * size
+        left[rows] = gap.abs() / size.clamp(min=torch.finfo(size.dtype).tiny)
         open_ = ~done.all(1)
         if not bool(open_.all()):
             found = own if len(rows) == len(target) else found.put(rows, own)
             if not bool(open_.any()):
-                return found
+                return replace(found, gap=left)
             keep = open_.nonzero()[:, 0]
             rows, aim, done, vertex = rows[keep], aim[keep], done[keep], vertex[keep]
             own = found.select(rows)
@@ -152,7 +157,7 @@ def nearest(kind: BlockType, target: Tensor, start: ActiveVertices | None = None
         own = ActiveVertices(
             torch.where(entered[..., None], vertex[:, :, None], own.vertices), own.weights.clone()
         )
-    return found.put(rows, own)
+    return replace(found.put(rows, own), gap=left)
 
 
 def _descend(own: ActiveVertices, entered: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

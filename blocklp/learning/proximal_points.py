@@ -77,7 +77,7 @@ class ProximalAnswer:
         Where they lie.
     residual : Tensor
         ``(batch,)``: how far blocks move their copies, or rows are from their sides, relative to what they
-        are given.
+        are given; of blocks that share nothing, the Frank-Wolfe gap relative to its terms.
     start : ProximalStart
         For a later call.
     """
@@ -138,8 +138,12 @@ class ProximalPoints:
             x = torch.empty_like(target).scatter_(
                 1, copies.problem.coupling.index.expand(len(target), -1), points
             )
-            none, zero = points[:, :0], target.new_zeros(len(target))
-            return ProximalAnswer(x, faces, zero, ProximalStart(none, none, zero, faces.active))
+            none, residual = points[:, :0], target.new_zeros(len(target))
+            for own in faces.active.values():
+                assert own.gap is not None
+                if own.gap.numel():
+                    residual = torch.maximum(residual, own.gap.amax(1))
+            return ProximalAnswer(x, faces, residual, ProximalStart(none, none, residual, faces.active))
         if self.system is not None:
             return self._by_rows(self.system, target, start)
         if start is None:

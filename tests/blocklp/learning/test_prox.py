@@ -41,6 +41,25 @@ def test_points_of_an_oracle_alone_are_nearest_in_the_hull_of_its_vertices() -> 
     torch.testing.assert_close((slope * found).sum(1), least, atol=1e-12, rtol=0)
 
 
+def test_an_oracle_that_wavers_is_not_called_exact() -> None:
+    """Its vertices depend on the costs by more than rounding, so that no point is the nearest one."""
+
+    class Wavering(Octagon):
+        def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+            point = super().min_oracle(cost)[0] + 1e-3 * torch.sin(1e4 * cost)
+            return point, (cost * point).sum(-1)
+
+    m = bl.Model()
+    x = m.variable("x", 3, lower=-4, upper=4)
+    price = m.parameter("price", 3)
+    m.add(Wavering(), scope=[x[[j]] for j in range(3)])
+    m.minimize((price * x).sum())
+    layer = bl.Layer(m, cost=price, rho=2.0)
+    with pytest.warns(UserWarning, match="ended at a residual"):
+        layer(costs(Task(m, price, x), 20))
+    assert layer.exactness.open > 0 and layer.exactness.gap > 1e-6
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_gradients_in_costs_and_centre(name: str) -> None:
     task = TASKS[name]()
