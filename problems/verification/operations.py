@@ -422,5 +422,15 @@ def float_error(op: Op, size: Tensor, unit: float) -> Tensor | None:
 
 
 def send(pending: dict[int, Tensor], to: int, y: Tensor) -> None:
-    """Add ``y`` to what a backward pass has in store for the operation in a place."""
+    """Add a gradient or multipliers to what a backward pass has in store for an operation.
+
+    Parameters
+    ----------
+    pending : dict
+        What it has in store, by position of the operation.
+    to : int
+        That position.
+    y : Tensor
+        ``(batch, *shape)`` of the operation's result.
+    """
     pending[to] = pending[to] + y if to in pending else y
