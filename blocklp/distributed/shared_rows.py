@@ -132,7 +132,7 @@ class SharedRows(CouplingRows):
         own = replace(self, longest=max(1, int(entries.max())), greatest=greatest, wide=wide)
         plus, minus = (replace(own, entry=self.entry.clamp(**side)) for side in ({"min": 0}, {"max": 0}))
         least, most = (plus._exact(a) + minus._exact(b) for a, b in ((low, high), (high, low)))
-        error = rounding(2 * own.longest + 4, torch.float64) * own.absolute()._exact(reach)
+        error = rounding(2 * own.longest + 4, torch.float64) * replace(own, entry=size)._exact(reach)
         least = torch.where(torch.isfinite(self.lower), self.lower, torch.minimum(least - error, self.upper))
         most = torch.where(torch.isfinite(self.upper), self.upper, torch.maximum(most + error, self.lower))
         return replace(own, least=least, most=most)
