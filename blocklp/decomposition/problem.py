@@ -242,11 +242,6 @@ class Decomposition:
         """Number of copies of an instance that are in blocks."""
         return self.groups[-1].stop
 
-    def outline(self) -> Decomposition:
-        """Return costs, groups and scopes, without what only a solve needs of the variables."""
-        nothing = self.cost.new_zeros(1, 1).expand(1, self.cost.shape[1])
-        return replace(self, lower=nothing, upper=nothing, counts=nothing, grid=None, beyond=None)
-
     @cached_property
     def reach(self) -> Tensor:
         """Largest magnitude that each variable can have: ``(batch or 1, variables)``."""
@@ -370,28 +365,25 @@ class Decomposition:
         None if a type cannot tell, does not state its constraints, so that the points could not be tested, or
         if rows may say more of what is in one block only.
         """
-        if not self.testable or self.rows is not None:
+        groups = [group for group in self.groups if not all(group.pattern)]
+        able = all(supports(group.type, HasCompletion) for group in groups)
+        if self.rows is not None or not self.testable or not able:
             return None
         found, known = x.clone(), True
-        for group in self.groups:
+        for group in filter(lambda own: own.blocks, groups):
             private = [i for i, shared in enumerate(group.pattern) if not shared]
-            if private:
-                if not supports(group.type, HasCompletion):  # spares the costs
-                    return None
-                if not group.blocks or not known:
-                    continue
-                own, cost = torch.empty(2, len(x), group.dim, group.blocks, dtype=x.dtype, device=x.device)
-                for i, (first, last) in enumerate(group.spans):
-                    into, values = (cost, self.cost) if i in private else (own, x)
-                    into[:, i] = self.coupling.spread_part(values, first, last)
-                best = group.type.complete(cost.transpose(1, 2), own.transpose(1, 2), group.shared)
-                if best is None:
-                    known = False
-                    continue
-                best = best if group.valid is None else best * group.valid[..., None]
-                for values, i in zip(best.unbind(-1), private, strict=True):
-                    index = self.coupling.index[:, slice(*group.spans[i])]
-                    found.scatter_(1, index.expand(len(found), -1), values)
+            own, cost = torch.empty(2, len(x), group.dim, group.blocks, dtype=x.dtype, device=x.device)
+            for i, (first, last) in enumerate(group.spans):
+                into, values = (cost, self.cost) if i in private else (own, x)
+                into[:, i] = self.coupling.spread_part(values, first, last)
+            best = group.type.complete(cost.transpose(1, 2), own.transpose(1, 2), group.shared)
+            if best is None:
+                known = False
+                break
+            best = best if group.valid is None else best * group.valid[..., None]
+            for values, i in zip(best.unbind(-1), private, strict=True):
+                index = self.coupling.index[:, slice(*group.spans[i])]
+                found.scatter_(1, index.expand(len(found), -1), values)
         return found if bool(self.totals.everywhere(torch.tensor(known))) else None
 
     def value(self, duals: Tensor) -> Tensor:

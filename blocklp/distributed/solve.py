@@ -22,7 +22,7 @@ from blocklp.distributed.checkpoints import Checkpoints
 from blocklp.distributed.hashing import problem_hash
 from blocklp.distributed.processes import Mesh, Processes, taking_part
 from blocklp.distributed.sharding import InstancePart, sharded
-from blocklp.distributed.stated_parts import StatedPart
+from blocklp.distributed.stated_parts import StatedPart, outline
 from blocklp.engine.limits import Limits
 from blocklp.engine.loop import run_settled
 from blocklp.engine.records import Event, Hooks, Repair, Results, Start
@@ -83,7 +83,7 @@ class SharedSolve:
         form = self.stated.form(plan.problem)
         self.processes.agree(form, "a variable, a block type, or what bounds cut off of blocks")
         self.whole = replace(plan, problem=self.stated.boxed(plan.problem))
-        return replace(plan, problem=self.whole.problem.outline())
+        return replace(plan, problem=outline(self.whole.problem))
 
     def heard(
         self, callback: Callable[[Event], Any] | None, verbose: bool

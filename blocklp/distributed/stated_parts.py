@@ -21,6 +21,12 @@ from blocklp.language.statement import Statement
 from blocklp.results.state import State
 
 
+def outline(problem: Decomposition) -> Decomposition:
+    """Costs, groups and scopes of a problem, without what only a solve needs of the variables."""
+    nothing = problem.cost.new_zeros(1, 1).expand_as(problem.cost)
+    return replace(problem, lower=nothing, upper=nothing, counts=nothing, grid=None, beyond=None)
+
+
 @dataclass(frozen=True)
 class StatedPart:
     """The part of a model that this process states.
