@@ -371,6 +371,7 @@ class Decomposition:
             return None
         found, known = x.clone(), True
         for group in filter(lambda own: own.blocks, groups):
+            assert isinstance(group.type, HasCompletion)
             private = [i for i, shared in enumerate(group.pattern) if not shared]
             own, cost = torch.empty(2, len(x), group.dim, group.blocks, dtype=x.dtype, device=x.device)
             for i, (first, last) in enumerate(group.spans):
