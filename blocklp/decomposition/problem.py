@@ -362,8 +362,7 @@ class Decomposition:
     def completed(self, x: Tensor) -> Tensor | None:
         """Points ``(batch, variables)`` with variables of a single block at their best for the rest.
 
-        None if a type cannot tell, does not state its constraints, so that the points could not be tested, or
-        if rows may say more of what is in one block only.
+        None if a type cannot tell, states no constraints that test the points, or if there are rows as well.
         """
         groups = [group for group in self.groups if not all(group.pattern)]
         able = all(supports(group.type, HasCompletion) for group in groups)

@@ -187,9 +187,16 @@ def _dealt(problem: Decomposition, processes: Processes) -> Chosen:
 
 
 def groups_of(chosen: Chosen, several: Tensor, processes: Processes) -> tuple[Group, ...]:
-    """The groups of some blocks, whose copies are of variables with several or not ``(copies,)``.
+    """Make groups of some blocks; a coordinate is coupled where it is so in any process.
 
-    A coordinate is coupled where it is so in any process.
+    Parameters
+    ----------
+    chosen : tuple of (Group, Tensor or slice)
+        Groups, and which of their blocks.
+    several : Tensor
+        ``(copies,)`` bool, block after block: whether the variable of a copy has others.
+    processes : Processes
+        All processes.
     """
     groups: list[Group] = []
     for group, which in chosen:

@@ -189,7 +189,7 @@ class Method:
         return state
 
     def saved(self, plan: Plan, state: Any) -> StateParts:
-        """What passes go on from as they would have, with a first state, in methods that processes share.
+        """Take from a state all that passes need to go on as they would have, in methods that processes share.
 
         Parameters
         ----------

@@ -170,7 +170,13 @@ class Pdhg(Method):
         return StateParts({}, variables, rows, numbers)
 
     def restored(self, plan: Plan, state: PdhgState, kept: StateParts) -> PdhgState:
-        """The state that was saved; :meth:`finish` makes its multipliers and points."""
+        """Go on from a state that was saved; :meth:`finish` makes its multipliers and points.
+
+        Parameters
+        ----------
+        plan, state, kept
+            As in :meth:`Method.restored`.
+        """
 
         def whole(key: str) -> Tensor:
             return torch.cat([*(own.flatten(1) for own in kept.rows[key]), kept.numbers[key]], 1)

@@ -123,7 +123,7 @@ class Cliques:
         return Cliques(torch.cat([self.table, later], 1), torch.cat([self.cost, other.cost]))
 
     def restrict(self, fixed: Tensor, points: Tensor) -> Cliques | None:
-        """What is left of the cliques where all points but some are fixed to labels; None if nothing is.
+        """Restrict the cliques to some points, where all others are fixed to labels; None if nothing is left.
 
         A clique whose fixed points have different labels pays whatever the others do.  If they have one, only that is left.
 
