@@ -189,7 +189,7 @@ class Method:
         return state
 
     def saved(self, plan: Plan, state: Any) -> StateParts:
-        """Take from a state all that passes need to go on as they would have, in methods that processes share.
+        """Take from a state all that passes go on from as they would have, in methods that processes share.
 
         Parameters
         ----------
