@@ -125,7 +125,8 @@ class IntervalCuts:
             free, own = self.free[r], slice(at, at + len(self.free[r]))
             at += len(free)
             if curve.jumps:
-                low, high = intervals(network, lower, upper, bounds, network.ops[r].inputs[0], found, root.deadline)[-1]
+                argument = network.ops[r].inputs[0]
+                low, high = intervals(network, lower, upper, bounds, argument, found, root.deadline)[argument]
                 low, high = (
                     torch.maximum(low.flatten(1)[:, free], cuts[:, 0, own]),
                     torch.minimum(high.flatten(1)[:, free], cuts[:, 1, own]),

@@ -62,6 +62,24 @@ def least(network: Network, at: int = 1, rows: tuple[tuple[Array, float], ...] =
     return min(values)
 
 
+@pytest.mark.parametrize(("seed", "widths"), [(0, (6, 6)), (5, (6, 6)), (27, (6, 6)), (1, (6, 4)), (2, (4, 6))])
+def test_no_counterexample_is_argued_away_where_signs_are_side_by_side(seed: int, widths: tuple[int, int]) -> None:
+    """The argument of the later sign comes before that of the earlier one, and may have another size."""
+    g, b = torch.Generator().manual_seed(seed), Builder((6,), "side by side")
+    first, second = (b.linear(0, torch.randn(n, 6, generator=g), torch.randn(n, generator=g) * 2) for n in widths)
+    early, late = b.smooth(second, SIGN), b.smooth(first, SIGN)
+    ends = (b.linear(at, torch.randn(1, n, generator=g)) for at, n in ((early, widths[1]), (late, widths[0])))
+    b.add(*ends)
+    network = b.build()
+    points = 2 * torch.rand(20_000, 6, generator=g, dtype=torch.float64) - 1
+    reached = float(network(points).min())
+    prop = Property.of(-np.ones(6), np.ones(6), [[1.0]], [reached + 1e-3])
+    assert verify(network, prop, timeout=1, attack=False).status != "unsat"
+    lower = float(network_bounds(network, -torch.ones(6).double(), torch.ones(6).double()).output.lower)
+    held = Property.of(-np.ones(6), np.ones(6), [[1.0]], [lower - 1e-3])
+    assert verify(network, held, timeout=20).status == "unsat"
+
+
 @pytest.mark.parametrize(("kinds", "seed", "integer"), [("ss", 0, False), ("rs", 1, False), ("sr", 2, False), ("ss", 3, True)])
 def test_bounds_and_verdicts_agree_with_all_signs(kinds: str, seed: int, integer: bool) -> None:
     network = network_of(kinds, seed, integer)
