@@ -20,9 +20,10 @@ from torch import Tensor
 
 from blocklp.blocks.box import BOX
 from blocklp.decomposition.problem import Decomposition, Group
-from blocklp.distributed.hashing import problem_hash
+from blocklp.distributed.hashing import items_hash, problem_hash
 from blocklp.distributed.processes import Mesh, Processes
 from blocklp.distributed.sharding import InstancePart
+from blocklp.distributed.shared_rows import SharedRows
 from blocklp.distributed.stated_parts import StatedPart
 from blocklp.engine.records import Snapshot
 from blocklp.errors import FormatError, ModelError
@@ -120,9 +121,26 @@ class Checkpoints:
         totals = part.problem.totals
         sizes = totals.blocks(0), totals.variables(0), [t.tolist() for t in part.problem.cost_terms]
         names = [group.name for group in problem.groups]
-        told = problem_hash(problem, (settings, sizes, names), (), common)
-        every = mesh.save_every
-        return cls(Path(str(mesh.save)), every, processes, part, Numbering(first, columns), told)
+        own = cls(Path(str(mesh.save)), mesh.save_every, processes, part, Numbering(first, columns), "")
+        data = None if stated is None else own._data()
+        own.asked = problem_hash(problem, (settings, sizes, names, data), (), common)
+        return own
+
+    def _data(self) -> int:
+        """A hash of blocks, variables and rows, of which each process states some."""
+        problem, column = self.part.problem, self.numbering.columns[self.part.variables]
+        total, index = torch.zeros(1, dtype=torch.int64), problem.coupling.index
+        for group, which in self._blocks():
+            kept = group.type.tensors().values()
+            each = (own[0].expand(group.blocks, *own.shape[2:]) for own in kept)
+            total += items_hash(group.name, which, column[group.rows(index)[0].T], *each)
+        held, sides = self.part.owned, (problem.cost, problem.lower, problem.upper)
+        total += items_hash("variables", column[held], torch.stack([own[0, held] for own in sides], 1))
+        if isinstance(rows := problem.rows, SharedRows):
+            at = rows.counted
+            ends = torch.stack([rows.row[at], column[rows.column[at]]], 1)
+            total += items_hash("entries", ends[:, 0], ends, rows.entry[at, None])
+        return int(self.processes.sum(total))
 
     def save(self, passes: int, snapshot: Callable[[], Snapshot]) -> None:
         """Write a snapshot where it is due; all processes at the same check.

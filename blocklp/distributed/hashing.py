@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.blocks.box import BOX
@@ -128,6 +131,40 @@ def problem_hash(
             told.update(name.encode() + repr(tuple(own.shape)).encode())
             told.update(_bytes(own))
     return told.hexdigest()
+
+
+def items_hash(name: str, ids: Tensor, *numbers: Tensor) -> Tensor:
+    """Sum 64-bit hashes of items, modulo 2^64: the same whatever their order, and whoever has which of them.
+
+    Parameters
+    ----------
+    name : str
+        What the items are.
+    ids : Tensor
+        ``(items,)`` int64: which items.
+    *numbers : Tensor
+        ``(items, ...)`` each: their numbers, the bits of which count as those of float64 or int64.
+
+    Returns
+    -------
+    Tensor
+        ``(1,)`` int64, to be added to those of other processes.
+    """
+    start = np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], "<u8")
+    own = _mixed(ids.numpy().view(np.uint64) + start)
+    for values in numbers:
+        table = values.detach().reshape(len(ids), math.prod(values.shape[1:])).T
+        wide = table.double().contiguous().view(torch.int64) if table.is_floating_point() else table.long()
+        for column in wide.contiguous().numpy().view(np.uint64):
+            own = _mixed(own ^ column)
+    return torch.from_numpy(own.sum(keepdims=True).view(np.int64))
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The last step of splitmix64 (Steele, Lea, Flood 2014): every bit changes half of the others."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
 
 
 def _bytes(numbers: Tensor) -> bytes:

@@ -8,10 +8,13 @@ import time
 
 import numpy as np
 import pytest
+import torch
 import torch.distributed as dist
 
+import blocklp as bl
 from blocklp.distributed import Mesh, solution_hash
 from blocklp.errors import FormatError, ModelError, OptionError, ProcessError
+from blocklp.oracles import Knapsack
 from blocklp.problems.mis import WeightedGraph, clique_model
 from blocklp.problems.qpbo import shard_of
 from blocklp.results import saved
@@ -114,3 +117,32 @@ def test_other_models_and_damaged_files_are_refused(tmp_path):
         Mesh(save=tmp_path, save_every=0)
     with pytest.raises(OptionError, match="the path of a folder"):
         Mesh(save=3)
+
+
+def part_of(capacity, entry, bound):
+    """Knapsacks of which this process states all, a bound of a private variable, and a row."""
+    model = bl.Model.shard(0, 1)
+    x = model.variable("x", 6, lower=0, upper=1)
+    y = model.variable("y", 2, lower=0, upper=torch.tensor([1.0, bound]), private=True)
+    model.add(Knapsack(np.ones((2, 3)), np.array([capacity, 1.0])), x[[[0, 1, 2], [2, 3, 4]]])
+    model.add_rows(np.array([[entry, 1.0]]), y, None, 1.5)
+    model.maximize(x.sum() + y.sum())
+    return model
+
+
+def resumed(folder):
+    """Passes of a solve and of one that goes on from it, and what is said of other models."""
+    mesh, said = Mesh(save=folder, save_every=10), []
+    for passes, *data in ((30, 0.5, 1.0, 1.0), (60, 0.5, 1.0, 1.0), (60, 2.0, 1.0, 1.0), (60, 0.5, 2.0, 1.0), (60, 0.5, 1.0, 0.5)):
+        try:
+            said.append(int(part_of(*data).solve(mesh=mesh, passes=passes, tol=0.0, check_every=10, patience=10**6).passes[0]))
+        except ModelError as error:
+            said.append(str(error))
+    return said
+
+
+def test_data_of_parts_are_compared(tmp_path):
+    """Those of blocks, of bounds of private variables and of entries of rows."""
+    ((first, second, *others),) = together(resumed, 1, tmp_path)
+    assert 0 < first < second
+    assert len(others) == 3 and all("another model" in other for other in others)
