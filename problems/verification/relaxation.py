@@ -443,4 +443,5 @@ def _nonpositive(y: Tensor) -> Tensor:
 
 
 def _cut(y: Tensor) -> Tensor:
-    return 2.0**-10 * y.abs().amax(tuple(range(1, y.dim())), keepdim=True)
+    """What the checker may cut off each number, in units of ``coarse``: half of the last of its bits, as is usual."""
+    return 2.0**-12 * y.abs().amax(tuple(range(1, y.dim())), keepdim=True)
