@@ -75,7 +75,8 @@ def grid_features(
     OptionError, ShapeError
         If a width is not positive, there are too few or too many, or the image has another size.
     """
-    widths = [float(sxy)] * len(shape) if isinstance(sxy, (int, float)) else [float(width) for width in sxy]
+    given = torch.as_tensor(sxy, dtype=torch.float64)
+    widths: list[float] = (given if given.dim() else given.expand(len(shape))).tolist()
     if len(widths) != len(shape):
         raise ShapeError(f"sxy has {len(widths)} widths for a grid of {len(shape)} axes; give one number, or one for each axis")
     for name, value in (*(("sxy", width) for width in widths), ("srgb", srgb)):

@@ -16,7 +16,8 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.errors import MissingDependencyError, OptionError, ShapeError, install
+from blocklp.errors import MissingDependencyError, NonFiniteError, OptionError, ShapeError, install
+from blocklp.language.coefficients import all_finite
 
 SETTLED = 0.01
 """A pixel rests once it moves by less than this, in units of the widths."""
@@ -47,8 +48,8 @@ def mean_shift_regions(
 
     Raises
     ------
-    OptionError, ShapeError
-        If a number is not positive, or the image is not of this shape.
+    OptionError, ShapeError, NonFiniteError
+        If a number is not positive, or the image is not of this shape or not finite.
     MissingDependencyError
         If scikit-image is missing.
     TimeLimitError
@@ -58,6 +59,8 @@ def mean_shift_regions(
         raise OptionError(f"spatial is {spatial}, colour {colour} and least {least}; all must be positive and finite")
     if image.dim() != 3 or image.shape[2] not in (1, 3):
         raise ShapeError(f"the image has shape {tuple(image.shape)}; give (height, width, channels), of 1 or 3 channels")
+    if not all_finite(image := image.detach()):
+        raise NonFiniteError("the image holds NaN or infinities; its colours must be finite")
     deadline = Deadline.of(time_limit)
     deadline.check("looking for regions")
     try:

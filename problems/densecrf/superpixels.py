@@ -115,7 +115,8 @@ def region_cliques(
         raise ShapeError(f"there are {len(pictures)} images and {len(areas)} maps of regions; give one of each for every image")
     members, costs, first = list[Tensor](), list[Tensor](), 0
     for picture, area in zip(pictures, areas, strict=True):
-        if picture.dim() != 3 or area.dtype != torch.int64 or area.dim() not in (2, 3) or area.shape[:2] != picture.shape[:2]:
+        fit = area.dim() in (2, 3) and area.shape[:2] == picture.shape[:2] and 0 not in area.shape[2:]
+        if picture.dim() != 3 or area.dtype != torch.int64 or not fit:
             raise ShapeError(
                 f"an image has shape {tuple(picture.shape)} and its regions {area.dtype} {tuple(area.shape)}; give "
                 "(height, width, channels) and int64 (height, width) or (height, width, segmentations)"

@@ -133,8 +133,8 @@ def solve_mrf(
 
     Raises
     ------
-    OptionError, ScopeError, DeviceError
-        An option or a cluster is wrong, or the device is missing.
+    OptionError, ScopeError, DeviceError, ModelError
+        An option or a cluster is wrong, the device is missing, or the heuristic does not take an instance.
     TimeLimitError
         The time was over before all relaxations were stated.
     """
@@ -142,6 +142,11 @@ def solve_mrf(
         return solve_mrf([mrfs], decomposition, clusters, tighten, told, heuristic, **options)[0]
     if tighten is not False and decomposition == "chains":
         raise OptionError("decomposition='chains' is not tightened; leave it out, or use 'edges'")
+    if heuristic is not None:
+        from blocklp.problems.mrf.nonconvex.minimise import check_method
+
+        for mrf in mrfs:
+            check_method(mrf, heuristic)
     deadline = bl.Deadline.of(options.pop("time_limit", math.inf))
     shared = list(clusters)
     relaxations = [relax(mrf.without_top(), decomposition, shared, time_limit=lenient(deadline)) for mrf in mrfs]

@@ -356,7 +356,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("sigmoid", "sigmoid_"), _curve("sigmoid")),
     **dict.fromkeys(("tanh", "tanh_"), _curve("tanh")),
     "erf": _curve("erf"),
-    **dict.fromkeys(("sign", "sgn"), lambda lowering, name, a: lowering.sign(a, name)),
+    **dict.fromkeys(("sign", "sign_", "sgn", "sgn_"), lambda lowering, name, a: lowering.sign(a, name)),
     "silu": _curve("silu"),
     "gelu": _gelu,
     "softplus": _softplus,

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from blocklp.errors import ModelError
 from blocklp.problems.mrf.heuristics import softened
+from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.nonconvex.frank_wolfe import descend_along
 from blocklp.problems.mrf.nonconvex.multilinear import Multilinear
 from blocklp.problems.mrf.nonconvex.run import NonconvexRun
@@ -37,10 +38,14 @@ def convex_qp(run: NonconvexRun, *, steps: int = 200, tolerance: float = 1e-6) -
     ModelError
         If a factor has more than two variables.
     """
-    mrf = run.energy.mrf
+    refuse_higher_orders(run.energy.mrf)
+    descend_along(run, ConvexQp(run.energy), lambda x, slope: run.energy.best_labels(slope), steps, tolerance)
+
+
+def refuse_higher_orders(mrf: Mrf) -> None:
+    """Raise a ModelError if a factor has more than two variables."""
     if mrf.order > 2:
         raise ModelError(f"{mrf.name or 'the instance'} has factors of {mrf.order} variables; cqp is for pairwise models")
-    descend_along(run, ConvexQp(run.energy), lambda x, slope: run.energy.best_labels(slope), steps, tolerance)
 
 
 class ConvexQp:

@@ -16,7 +16,7 @@ from blocklp.problems.method_options import check_options
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.nonconvex.admm import admm
 from blocklp.problems.mrf.nonconvex.block_coordinate_descent import block_coordinate_descent, rounded
-from blocklp.problems.mrf.nonconvex.convex_qp import convex_qp
+from blocklp.problems.mrf.nonconvex.convex_qp import convex_qp, refuse_higher_orders
 from blocklp.problems.mrf.nonconvex.frank_wolfe import frank_wolfe
 from blocklp.problems.mrf.nonconvex.multilinear import Multilinear
 from blocklp.problems.mrf.nonconvex.projected_gradient import projected_gradient
@@ -93,6 +93,19 @@ def minimise(
         labels = rounded(energy, run.point, steps=0)
     true = torch.tensor(mrf.energy(labels.cpu().numpy()), device=energy.device)
     return Minimised(method, labels, true, run.point, energy.value(run.point), run.history(), run.seconds, run.status)
+
+
+def check_method(mrf: Mrf, method: str) -> None:
+    """Refuse, before anything is done, a method that there is not, or that does not take a model.
+
+    Raises
+    ------
+    OptionError, ModelError
+        As :func:`minimise`.
+    """
+    check_options(METHODS, method, ())
+    if method == "cqp":
+        refuse_higher_orders(mrf)
 
 
 def _points(energy: Multilinear, starts: int | Tensor, seed: int) -> Tensor:

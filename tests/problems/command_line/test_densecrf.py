@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import blocklp as bl
 from blocklp.deadline import Deadline
-from blocklp.errors import ModelError, OptionError, ShapeError, TimeLimitError
+from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError, TimeLimitError
 from blocklp.problems.command_line.app import app
 from blocklp.problems.densecrf import image_crf, pictures, readers, solve_densecrf
 from blocklp.problems.densecrf import run as densecrf_run
@@ -356,6 +356,10 @@ def test_mean_shift_climbs_to_modes_and_joins_what_is_alike() -> None:
         mean_shift_regions(picture, colour=-1)
     with pytest.raises(ShapeError, match="1 or 3 channels"):
         mean_shift_regions(picture[:, :, :2])
+    with pytest.raises(NonFiniteError, match="NaN"):
+        mean_shift_regions(torch.full((3, 3, 3), torch.nan))
+    with pytest.raises(ShapeError, match="segmentations"):
+        region_cliques(picture, torch.zeros(*picture.shape[:2], 0, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -215,6 +215,7 @@ def test_volumes_have_a_width_for_each_axis() -> None:
     face = create_pairwise_gaussian((1, 2, 3), (2, 3, 2))
     torch.testing.assert_close(grid_features((2, 3, 2), (1, 2, 3)).flip(1), torch.from_numpy(face).T.double(), rtol=0, atol=1e-6)
     assert torch.equal(grid_features((3, 4), 2.0), image_features(3, 4, 2.0))
+    assert torch.equal(grid_features((3, 4), np.float32(2)), grid_features((3, 4), np.array([2.0, 2.0])))  # type: ignore[arg-type]
     found = solve_densecrf(image_crf(volumes[0], unaries[0]), "prox-lp", outer=2)
     assert found.bound.item() <= found.energy.item()
     with pytest.raises(ShapeError, match="2 widths for a grid of 3 axes"):

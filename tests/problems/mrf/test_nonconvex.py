@@ -323,6 +323,14 @@ def test_a_solver_keeps_what_a_method_finds(tighten: bool, monkeypatch: pytest.M
     assert solve_mrf(mrf, passes=100).energy == poor.energy
 
 
+def test_a_method_that_does_not_take_an_instance_is_refused_before_anything_is_solved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("blocklp.problems.mrf.solve.relax", lambda *_, **__: pytest.fail("it was solved"))
+    with pytest.raises(ModelError, match="cqp is for pairwise models"):
+        solve_mrf([random_mrf(2, seed=0), random_mrf(3, seed=0)], heuristic="cqp")
+    with pytest.raises(OptionError, match="no method 'newton'"):
+        solve_mrf(random_mrf(2, seed=0), heuristic="newton")  # type: ignore[arg-type]
+
+
 def test_labels_and_points_are_starts() -> None:
     mrf = random_mrf(3, seed=80)
     labels = torch.zeros(2, mrf.n, dtype=torch.int64)
