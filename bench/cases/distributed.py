@@ -64,8 +64,7 @@ def measured(world: int, folder: str, **given: Any) -> Record:
     "that of this row, on the same graph, and `weak` that of one process on half of the edges, by the clock in brackets: 1 "
     "where twice the edges in twice the processes take no longer. `seconds before and after` are those of joining parts, the "
     "first passes and final bounds. `MB a process` is the largest resident size of a process, of which some 375 are Python, "
-    "torch and compiled loops. The machine has two cores, which other programs kept busy: read the CPU time, and the clock "
-    "with care. `same bits` says whether the hash is that of `fixed` with one process.",
+    "torch and compiled loops. `same bits` says whether the hash is that of `fixed` with one process.",
 )
 def run(quick: bool) -> Iterator[Record]:
     alone: dict[tuple[str, int], Record] = {}
