@@ -13,13 +13,14 @@ from blocklp.oracles.graphs import (
     LARGEST_SYSTEM,
     answered_once,
     by_node,
+    error_of_bound,
     fixed_further,
     graph,
     lowered,
     node_numbers,
     search,
 )
-from blocklp.rounding import rounding, roundoff
+from blocklp.rounding import rounding
 
 
 class Cut(BlockType):
@@ -92,9 +93,7 @@ class Cut(BlockType):
     def value_error(self, cost: Tensor) -> Tensor:
         """Cost of the point, which is exact, less the value: the minimum is between them."""
         point, value = self.min_oracle(cost)
-        terms = cost.double() * point.double()
-        above = (terms.sum(-1) - value.double()).clamp(min=0) + roundoff(self.dim + 4, terms.abs().sum(-1))
-        return (above * (1 + 4 * torch.finfo(cost.dtype).eps)).to(cost.dtype) + torch.finfo(cost.dtype).tiny
+        return error_of_bound(value, cost.double() * point.double(), cost)
 
     @answered_once
     def _minimum_cuts(self, cost: Tensor) -> tuple[Tensor, Tensor]:

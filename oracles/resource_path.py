@@ -15,6 +15,7 @@ from blocklp.oracles.graphs import (
     answered_once,
     arc_costs,
     by_node,
+    error_of_bound,
     graph,
     masked_arcs,
     node_order,
@@ -22,7 +23,7 @@ from blocklp.oracles.graphs import (
     search,
     terminals,
 )
-from blocklp.rounding import rounding, roundoff
+from blocklp.rounding import rounding
 
 LARGEST_AMOUNT = 2**40
 """Amounts of resources beyond which sums might not fit a machine word."""
@@ -189,10 +190,8 @@ class ResourcePath(BlockType):
         """Cost of the walk less the value: the minimum is between them."""
         used, value = self._cheapest(cost)
         terms = cost.double() * used * self.demand.double()[..., None]
-        above = (terms.sum(-1) - value.double()).clamp(min=0) + roundoff(self.dim + 6, terms.abs().sum(-1))
-        above = above + torch.finfo(cost.dtype).eps * terms.abs().sum(-1)  # of demands in this precision
-        error = (above * (1 + 4 * torch.finfo(cost.dtype).eps)).to(cost.dtype) + torch.finfo(cost.dtype).tiny
-        return torch.where(value >= struck_out(cost.dtype), torch.zeros_like(error), error)
+        # Demands are rounded to this precision, and multiplied by.
+        return error_of_bound(value, terms, cost, 2 * torch.finfo(cost.dtype).eps)
 
     @answered_once
     def _cheapest(self, cost: Tensor) -> tuple[Tensor, Tensor]:

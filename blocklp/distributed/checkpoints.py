@@ -123,8 +123,7 @@ class Checkpoints:
         names = [group.name for group in problem.groups]
         own = cls(Path(str(mesh.save)), mesh.save_every, processes, part, Numbering(first, columns), "")
         data = None if stated is None else own._data()
-        own.asked = problem_hash(problem, (settings, sizes, names, data), (), common)
-        return own
+        return replace(own, asked=problem_hash(problem, (settings, sizes, names, data), (), common))
 
     def _data(self) -> int:
         """A hash of blocks, variables and rows, of which each process states some."""

@@ -86,10 +86,9 @@ def _in_order(work: list[Tensor], world: int) -> list[Tensor]:
 def _connected(problem: Decomposition, work: list[Tensor], several: Tensor, world: int) -> list[Tensor]:
     """Parts of all blocks in the order of the places of variables that are in a mask ``(variables,)``."""
     index, place = problem.coupling.index[0], _places(problem, several)
-    ends = (torch.where(several, place, len(place)), "amin"), (place, "amax")
-    first, last = (
-        torch.cat([getattr(g.rows(own[index][None])[0], how)(0) for g in problem.groups]) for own, how in ends
-    )
+    begin = torch.where(several, place, len(place))[index][None]
+    first = torch.cat([g.rows(begin)[0].amin(0) for g in problem.groups])
+    last = torch.cat([g.rows(place[index][None])[0].amax(0) for g in problem.groups])
     order = torch.from_numpy(np.lexsort((last.numpy(), first.numpy())))
     sizes = torch.cat(work)[order]
     done = sizes.cumsum(0)
