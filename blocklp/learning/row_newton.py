@@ -227,10 +227,12 @@ class RowSystem:
         """
         if price is None:
             price = target.new_zeros(len(target), len(self.lower))
-        left = torch.arange(len(target), device=target.device)
-        here = self._evaluated(target, price)
-        found = here.select(left)
+        found = self._evaluated(target, price)
+        left = (found.residual > EXACT).nonzero()[:, 0]
+        here = found.select(left)
         for _ in range(min(most, MOST_STEPS)):
+            if not len(left):
+                break
             here = self._stepped(target[left], here)
             before = found.residual[left]
             stalled = (before <= tolerance) & (here.residual >= before)
@@ -240,8 +242,6 @@ class RowSystem:
             open_ = here.residual > EXACT
             if not bool(open_.all()):
                 left, here = left[open_], here.select(open_)
-            if not len(left):
-                break
         activity = self.activities(found.x)
         reach = TIGHT * (found.x.abs() @ self.sizes)
         paid = (
