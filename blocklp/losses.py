@@ -286,7 +286,7 @@ class _SpoPlus(torch.autograd.Function):
         other = least - map.sense.turn(map.products(true, best))
         value = map.sense.turn(map.products(turned, best)) + other
         loss = value - ((cost * x).sum(1) + structure.offset)
-        ctx.gradient = _gradient(layer, best, map.taken(x)) * 2
+        ctx.gradient = map.adjoint(map.placed(best) - x) * 2
         return loss
 
     @staticmethod
@@ -314,17 +314,9 @@ class _FenchelYoung(torch.autograd.Function):
             moved = structure.costs((predicted + mode.sigma * noise).flatten(0, 1))
             least = (moved * each.flatten(0, 1)).sum(1).view(len(noise), -1).mean(0)
             loss = at_label + (structure.fixed * map.placed(label)).sum(1) - least
-        ctx.gradient = _gradient(layer, label, map.taken(x))
+        ctx.gradient = map.adjoint(map.placed(label) - x)
         return loss
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         return gradient[:, None] * ctx.gradient, None, None, None
-
-
-def _gradient(layer: Layer, label: Tensor, point: Tensor) -> Tensor:
-    """The gradient in predicted costs of the cost of a label less that of a point: ``(batch, entries)``."""
-    map = layer.map
-    terms = map.sense.turn(label - point)[:, map.complete()] * map.factor
-    none = terms.new_zeros(len(terms), map.entries)
-    return none.scatter_add(1, map.entry.expand(len(terms), -1), terms)

@@ -7,6 +7,7 @@ of every term of the objective that the parameter is in.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -16,6 +17,35 @@ from blocklp.language.expression import Expression, Parameter, View
 from blocklp.language.sense import Sense
 from blocklp.options import of_type, shown
 from blocklp.solver import Solver
+
+
+class _Places:
+    """Places in rows of a batch; those that follow each other are copied in one piece.
+
+    Parameters
+    ----------
+    index : Tensor
+        ``(places,)`` int64; a place may come several times.
+    size : int
+        Length of the rows.
+    """
+
+    def __init__(self, index: Tensor, size: int) -> None:
+        self.index, self.size = index, size
+        first = int(index[0]) if len(index) else 0
+        follow = torch.arange(first, first + len(index), device=index.device)
+        self.run = slice(first, first + len(index)) if torch.equal(index, follow) else None
+
+    def taken(self, rows: Tensor) -> Tensor:
+        """What is there: ``(batch, size) -> (batch, places)``."""
+        return rows[:, self.index] if self.run is None else rows[:, self.run].clone()
+
+    def placed(self, values: Tensor) -> Tensor:
+        """Rows with the sums of what is put at each place: ``(batch, places) -> (batch, size)``."""
+        if self.run is not None:
+            return torch.nn.functional.pad(values, (self.run.start, self.size - self.run.stop))
+        none = values.new_zeros(len(values), self.size)
+        return none.scatter_add(1, self.index.expand(len(values), -1), values)
 
 
 @dataclass(frozen=True)
@@ -117,6 +147,22 @@ class CostMap:
         """Number of entries of the parameter."""
         return torch.Size(self.shape).numel()
 
+    @cached_property
+    def _repeats(self) -> bool:
+        return len(self.out.unique()) < len(self.out)
+
+    @cached_property
+    def _entries(self) -> _Places:
+        return _Places(self.entry, self.entries)
+
+    @cached_property
+    def _columns(self) -> _Places:
+        return _Places(self.column, self.size)
+
+    @cached_property
+    def _outputs(self) -> _Places:
+        return _Places(self.out, self.size)
+
     def rows(self, values: Tensor, what: str) -> Tensor:
         """Values ``(batch, *shape)`` of the parameter as ``(batch, entries)``.
 
@@ -134,29 +180,29 @@ class CostMap:
         ------
         ShapeError
             If they have another shape.
+        OptionError
+            If the layer returns a variable twice, which may then have two values.
         """
+        if self._repeats:
+            need = "name each of them once in variables="
+            raise OptionError(f"{what} would set a variable twice, since the layer returns it twice; {need}")
         return _as_rows(values, self.out_shape, what, "of the variables")
 
     def costs(self, fixed: Tensor, values: Tensor) -> Tensor:
         """Costs of the minimisation, with the ``fixed`` ones: ``(batch, entries) -> (batch, variables)``."""
-        index, terms = self.column.expand(len(values), -1), self.factor * values[:, self.entry]
-        own = values.new_zeros(len(values), self.size).scatter_add(1, index, terms)
-        return fixed + self.sense.turn(own)
+        return fixed + self.sense.turn(self._columns.placed(self.factor * self._entries.taken(values)))
 
     def adjoint(self, gradient: Tensor) -> Tensor:
         """From gradients in costs of the minimisation ``(batch, variables)`` to ``(batch, entries)``."""
-        terms = self.sense.turn(gradient)[:, self.column] * self.factor
-        none = gradient.new_zeros(len(gradient), self.entries)
-        return none.scatter_add(1, self.entry.expand(len(gradient), -1), terms)
+        return self._entries.placed(self._columns.taken(self.sense.turn(gradient)) * self.factor)
 
     def taken(self, x: Tensor) -> Tensor:
         """The variables asked for, of points ``(batch, variables)``: ``(batch, outputs)``."""
-        return x[:, self.out]
+        return self._outputs.taken(x)
 
     def placed(self, values: Tensor) -> Tensor:
         """The adjoint of :meth:`taken`: ``(batch, outputs) -> (batch, variables)``."""
-        none = values.new_zeros(len(values), self.size)
-        return none.scatter_add(1, self.out.expand(len(values), -1), values)
+        return self._outputs.placed(values)
 
     def complete(self) -> Tensor:
         """Where the variables that the parameter multiplies are among those asked for: ``(terms,)`` int64.

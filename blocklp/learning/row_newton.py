@@ -81,6 +81,47 @@ class _Point(NamedTuple):
         return _Point(*(own[rows] for own in self))
 
 
+class _NormalEquations(NamedTuple):
+    """Systems for multipliers of tight rows, of which variables inside their bounds depend.
+
+    Attributes
+    ----------
+    inside : Tensor
+        ``(batch, variables)``: 1 where a variable is between its bounds, else 0.
+    tight : Tensor
+        ``(batch, rows)``: 1 where a row is at a side, else 0.
+    gram : Tensor
+        ``(batch, rows, rows)``: products of tight rows on the variables inside; 1 on other diagonals.
+    factor : Tensor
+        ``(batch, rows, rows)``: Cholesky factors, shifted by :data:`SHIFT`.
+    """
+
+    inside: Tensor
+    tight: Tensor
+    gram: Tensor
+    factor: Tensor
+
+    @classmethod
+    def of(cls, system: RowSystem, inside: Tensor, tight: Tensor) -> _NormalEquations:
+        """Factor the systems."""
+        gram = system.gram(inside) * (tight[:, None] * tight[:, :, None])
+        gram.diagonal(dim1=1, dim2=2).add_(1 - tight)
+        shifted = gram.clone()
+        shifted.diagonal(dim1=1, dim2=2).add_(SHIFT)
+        return cls(inside, tight, gram, torch.linalg.cholesky_ex(shifted).L)
+
+    def put(self, rows: Tensor, other: _NormalEquations) -> None:
+        """Replace those of instances ``rows`` ``(k,)``."""
+        for mine, given in zip(self, other, strict=True):
+            mine[rows] = given
+
+    def solve(self, right: Tensor) -> Tensor:
+        """Solutions ``(batch, rows)`` of systems that may be singular, corrected for the factors' shift."""
+        found = torch.cholesky_solve(right[:, :, None], self.factor)
+        found = found + torch.cholesky_solve(right[:, :, None] - self.gram @ found, self.factor)
+        return found[:, :, 0]
+
+
 @dataclass(frozen=True)
 class RowFace:
     """The faces of a polytope in which points of a batch lie.
@@ -90,29 +131,36 @@ class RowFace:
     system : RowSystem
         The polytope.
     inside : Tensor
-        ``(batch, variables)``: 1 where a variable is strictly between its bounds.
+        ``(batch, variables)``: 1 where a variable may move: it is between its bounds, or no multiplier holds
+        it at one.
     tight : Tensor
         ``(batch, rows)``: 1 where a row is at a side.
+    steps : list of (Tensor, _NormalEquations)
+        Instances of Newton's steps and what these solved, which for most instances is that of their face.
     """
 
     system: RowSystem
     inside: Tensor
     tight: Tensor
+    steps: list[tuple[Tensor, _NormalEquations]]
 
     @cached_property
-    def gram(self) -> Tensor:
-        """Products of tight rows on the variables inside ``(batch, rows, rows)``; 1 on other diagonals."""
-        return _restricted(self.system.gram(self.inside), self.tight)
-
-    @cached_property
-    def factor(self) -> Tensor:
-        """Cholesky factor of :attr:`gram`, slightly shifted since tight rows may depend on each other."""
-        return _factor(self.gram)
+    def equations(self) -> _NormalEquations:
+        """The normal equations of the faces, factored where the steps did not."""
+        if not self.steps or len(self.steps[0][0]) < len(self.inside):
+            return _NormalEquations.of(self.system, self.inside, self.tight)
+        found = self.steps[0][1]
+        for rows, own in self.steps[1:]:
+            found.put(rows, own)
+        other = ((self.inside != found.inside).any(1) | (self.tight != found.tight).any(1)).nonzero()[:, 0]
+        if len(other):
+            found.put(other, _NormalEquations.of(self.system, self.inside[other], self.tight[other]))
+        return found
 
     def along(self, direction: Tensor) -> Tensor:
         """The nearest direction within the face: ``(batch, variables)``."""
         free = direction * self.inside
-        price = _solved(self.gram, self.factor, self.system.activities(free) * self.tight)
+        price = self.equations.solve(self.system.activities(free) * self.tight)
         return free - price @ self.system.matrix * self.inside
 
 
@@ -229,11 +277,12 @@ class RowSystem:
             price = target.new_zeros(len(target), len(self.lower))
         found = self._evaluated(target, price)
         left = (found.residual > EXACT).nonzero()[:, 0]
-        here = found.select(left)
+        here, steps = found.select(left), []
         for _ in range(min(most, MOST_STEPS)):
             if not len(left):
                 break
-            here = self._stepped(target[left], here)
+            here, equations = self._stepped(target[left], here)
+            steps.append((left, equations))
             before = found.residual[left]
             stalled = (before <= tolerance) & (here.residual >= before)
             if bool(stalled.any()):
@@ -248,7 +297,8 @@ class RowSystem:
             found.price.abs() > 2 * (found.residual * found.size)[:, None]
         )  # more than a loose row's can be
         tight = paid | (activity >= self.upper - reach) | (activity <= self.lower + reach)
-        return found.x, RowFace(self, self._inside(found.x), tight.to(target)), found.residual, found.price
+        face = RowFace(self, self._free(target, found).to(target), tight.to(target), steps)
+        return found.x, face, found.residual, found.price
 
     def _evaluated(self, target: Tensor, price: Tensor) -> _Point:
         """Minimisers for multipliers, and what they miss."""
@@ -260,12 +310,14 @@ class RowSystem:
         side = torch.where(price > 0, self.upper, torch.where(price < 0, self.lower, nearest))
         return _Point(price, x, activity - side, size, missed.abs().amax(1) / size)
 
-    def _inside(self, x: Tensor) -> Tensor:
-        """1 where a variable is strictly between its bounds, else 0: ``(batch, variables)``."""
-        return ((x > self.below) & (x < self.above)).to(x)
+    def _free(self, target: Tensor, found: _Point) -> Tensor:
+        """Where variables are between their bounds, or no multiplier holds them at one."""
+        moved = target - found.price @ self.matrix
+        reach = TIGHT * found.size[:, None]
+        return (moved >= self.below - reach) & (moved <= self.above + reach)
 
-    def _stepped(self, target: Tensor, here: _Point) -> _Point:
-        """The point after a Newton step.
+    def _stepped(self, target: Tensor, here: _Point) -> tuple[_Point, _NormalEquations]:
+        """The point after a Newton step, and the equations of the step.
 
         As in two-metric projection (Bertsekas, SIAM J. Control Optim. 1982), multipliers at zero stay there
         where the dual falls on both sides, and small ones go there at once where it rises towards zero.
@@ -274,8 +326,9 @@ class RowSystem:
         back = small & (here.price * here.gradient < 0) & self.ranged
         price = torch.where(back, 0.0, here.price)
         slope = torch.where(back, 0.0, here.gradient)
-        gram = _restricted(self.gram(self._inside(here.x)), ((price != 0) | (slope != 0)).to(target))
-        step = _solved(gram, _factor(gram), slope)
+        inside = ((here.x > self.below) & (here.x < self.above)).to(target)
+        equations = _NormalEquations.of(self, inside, ((price != 0) | (slope != 0)).to(target))
+        step = equations.solve(slope)
         step = torch.where((price == 0) & self.ranged & (step * slope <= 0), 0.0, step)
         rise = (step * slope).sum(1)
         found = self._evaluated(target, price + step)
@@ -285,7 +338,7 @@ class RowSystem:
             rows = long.nonzero()[:, 0]
             shorter = self._to_maximum(target[rows], price[rows], step[rows], rise[rows])
             found.put(rows, self._evaluated(target[rows], price[rows] + shorter))
-        return found
+        return found, equations
 
     def _to_maximum(self, target: Tensor, price: Tensor, step: Tensor, rise: Tensor) -> Tensor:
         """The multiple of a step that leads to the maximum of the dual along it: ``(batch, rows)``.
@@ -319,25 +372,3 @@ class RowSystem:
         length = torch.minimum(within, at.gather(1, first))
         length = torch.where(length.isfinite(), length, 1.0)
         return torch.where(crossing == length, -price, length * step)
-
-
-def _restricted(gram: Tensor, on: Tensor) -> Tensor:
-    """Matrices ``(batch, rows, rows)`` of some rows ``(batch, rows)``, with 1 on the diagonal of others."""
-    found = gram * (on[:, None] * on[:, :, None])
-    found.diagonal(dim1=1, dim2=2).add_(1 - on)
-    return found
-
-
-def _factor(gram: Tensor) -> Tensor:
-    """Cholesky factors of semidefinite matrices ``(batch, rows, rows)``, shifted by :data:`SHIFT`."""
-    shifted = gram.clone()
-    shifted.diagonal(dim1=1, dim2=2).add_(SHIFT)
-    factor: Tensor = torch.linalg.cholesky_ex(shifted).L
-    return factor
-
-
-def _solved(gram: Tensor, factor: Tensor, right: Tensor) -> Tensor:
-    """Solutions ``(batch, rows)`` of systems that may be singular, corrected for the factors' shift."""
-    found = torch.cholesky_solve(right[:, :, None], factor)
-    found = found + torch.cholesky_solve(right[:, :, None] - gram @ found, factor)
-    return found[:, :, 0]

@@ -220,3 +220,6 @@ def test_wrong_inputs_are_named() -> None:
     part = bl.Layer(task.model, cost=task.price, variables=task.x[0], mode="identity")
     with pytest.raises(OptionError, match="multiplies variables that the layer does not return"):
         losses.spo_plus(part, given, given)
+    twice = bl.Layer(task.model, cost=task.price, variables=task.x[[0, 0, 1, 2]], mode="prox", rho=1.0)
+    with pytest.raises(OptionError, match="solutions would set a variable twice"):
+        losses.fenchel_young(twice, given, torch.zeros(2, 4, 3))

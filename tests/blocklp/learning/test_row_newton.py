@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -103,6 +105,20 @@ def test_directions_are_derivatives(name: str) -> None:
     step = 1e-7
     ends = [system.nearest(target + s * direction, price, 1e-10, 100)[0] for s in (step, -step)]
     torch.testing.assert_close((ends[0] - ends[1]) / (2 * step), face.along(direction), atol=1e-7, rtol=0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_directions_from_the_factors_of_steps_are_those_of_new_factors(name: str) -> None:
+    problem, system = problem_of(MODELS[name])
+    target, direction = targets(problem, 40, 3.0), targets(problem, 40, 1.0)
+    _, cold, _, price = system.nearest(target, None, 1e-10, 100)
+    moved = target + 0.01 * direction
+    moved[::2] = target[::2]
+    _, warm, residual, _ = system.nearest(moved, price, 1e-10, 100)
+    assert float(residual.max()) < 1e-10
+    for face in (cold, warm):
+        anew = replace(face, steps=[]).along(direction)
+        torch.testing.assert_close(face.along(direction), anew, atol=1e-9, rtol=0)
 
 
 def test_rows_that_leave_no_point_are_never_called_solved() -> None:
