@@ -22,9 +22,12 @@ from blocklp.results.state import State
 
 
 def outline(problem: Decomposition) -> Decomposition:
-    """Costs, groups and scopes of a problem, without what only a solve needs of the variables."""
-    nothing = problem.cost.new_zeros(1, 1).expand_as(problem.cost)
-    return replace(problem, lower=nothing, upper=nothing, counts=nothing, grid=None, beyond=None)
+    """Groups of a problem, and of variables those of the box: what states are read and written by."""
+    nothing, last = problem.cost.new_zeros(1, 1).expand_as(problem.cost), problem.groups[-1]
+    boxed = problem.coupling.index[:, last.start if last.name == BOX else last.stop :]
+    coupling = Coupling.build(problem.coupling.variables, boxed.clone())
+    bare = replace(problem, cost=nothing, lower=nothing, upper=nothing, counts=nothing, coupling=coupling)
+    return replace(bare, grid=None, beyond=None)
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,8 @@ class StatedPart:
             )
         if model.repair is not None:
             raise ModelError("a repair hook needs whole points, and no process has one; take the hook away")
+        for variable in model.variables.values():  # memory is short where a part is solved
+            variable.forget_index()
         common = torch.ones(model.size, dtype=torch.bool)
         for name in model.private:
             common[model.variables[name].columns] = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
@@ -88,11 +89,22 @@ Values = Mapping[Parameter, Tensor]
 
 @dataclass(frozen=True)
 class Term:
-    """``factor * parameter * x[index]``, entry by entry."""
+    """``factor * parameter * x[columns]``, entry by entry."""
 
-    index: Tensor  # shape of the expression, int64
+    columns: Tensor | range  # shape of the expression, int64; successive ones take no memory
     factor: Tensor  # (batch or 1, *shape)
     parameter: Parameter | None
+
+    @property
+    def index(self) -> Tensor:
+        """The columns as a tensor, int64."""
+        own = self.columns
+        return torch.arange(own.start, own.stop) if isinstance(own, range) else own
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the entries."""
+        return (len(self.columns),) if isinstance(self.columns, range) else tuple(self.columns.shape)
 
     def coefficient(self, values: Values) -> Tensor:
         """Return the numbers, with the value given for the parameter or its present one."""
@@ -169,10 +181,10 @@ class Expression(Entries):
                 raise ShapeError(f"parameter {other.name!r} {shapes}; they must agree")
             if any(t.parameter is not None for t in self.terms) or bool(self.constant.any()):
                 raise ModelError("a parameter multiplies plain variables only; multiply before adding")
-            terms = tuple(Term(t.index, t.factor, other) for t in self.terms)
+            terms = tuple(Term(t.columns, t.factor, other) for t in self.terms)
             return Expression(self.model, self.shape, terms, self.constant)
         factor = coefficients(other, self.shape, self.model.batch, "coefficient")
-        terms = tuple(Term(t.index, t.factor * factor, t.parameter) for t in self.terms)
+        terms = tuple(Term(t.columns, t.factor * factor, t.parameter) for t in self.terms)
         return Expression(self.model, self.shape, terms, self.constant * factor)
 
     __rmul__ = __mul__
@@ -208,7 +220,7 @@ class Expression(Entries):
                     f"instance: make it sparse, or use add_rows())"
                 )
             index = term.index.reshape(-1).numpy()
-            entry.append(term.factor.expand(1, *term.index.shape).reshape(-1).numpy())
+            entry.append(term.factor.expand(1, *term.shape).reshape(-1).numpy())
             column.append(index)
             row.append(np.arange(len(index)) if self.shape else np.zeros(len(index), np.int64))
         constant = self.constant.reshape(len(self.constant), -1)
@@ -232,9 +244,8 @@ class Expression(Entries):
             if t.parameter is not None:
                 terms.append(t)  # the parameter keeps its shape
             else:
-                lead = len(t.factor)
-                factor = t.factor.expand(lead, *t.index.shape).reshape(lead, -1)
-                terms.append(Term(t.index.reshape(-1), factor, None))
+                lead, flat = len(t.factor), t.columns if isinstance(t.columns, range) else t.columns.reshape(-1)
+                terms.append(Term(flat, t.factor.expand(lead, *t.shape).reshape(lead, -1), None))
         return Expression(self.model, (), tuple(terms), self.constant.reshape(len(self.constant), -1).sum(1))
 
     def _sum_along(self, axis: object) -> Expression:
@@ -245,7 +256,7 @@ class Expression(Entries):
         if any(t.parameter is not None for t in self.terms):
             held = "the expression holds parameters, which are summed over all entries only"
             raise ModelError(f"{held}; leave the axis out")
-        full = ((t.index, t.factor.expand(-1, *t.index.shape)) for t in self.terms)
+        full = ((t.index, t.factor.expand(-1, *t.shape)) for t in self.terms)
         pairs = (zip(index.unbind(axis), factor.unbind(axis), strict=True) for index, factor in full)
         parts = [Term(index, factor, None) for pair in pairs for index, factor in pair]
         constant = self.constant.sum(axis)
@@ -264,7 +275,7 @@ class Expression(Entries):
         batch, n = self.model.batch, self.model.size
         cost = torch.zeros(batch, n, dtype=torch.float64)
         for t in self.terms:
-            own = t.coefficient(values or {}).expand(batch, *t.index.shape).reshape(batch, -1)
+            own = t.coefficient(values or {}).expand(batch, *t.shape).reshape(batch, -1)
             cost.scatter_add_(1, t.index.reshape(1, -1).expand(batch, -1), own)
         if not (all_finite(cost) and all_finite(self.constant)):
             why = "products or sums of its coefficients are not finite"
@@ -300,6 +311,8 @@ class View(Entries):
 
     __array_ufunc__ = None
 
+    index: Tensor
+
     def __init__(self, model: Space, name: str, index: Tensor) -> None:
         self.model, self.name, self.index = model, name, index
 
@@ -307,6 +320,11 @@ class View(Entries):
     def shape(self) -> tuple[int, ...]:
         """Shape of the entries."""
         return tuple(self.index.shape)
+
+    @property
+    def _columns(self) -> Tensor | range:
+        """Which variables the entries are."""
+        return self.index
 
     def __len__(self) -> int:
         return len(self.index)
@@ -326,11 +344,11 @@ class View(Entries):
 
     def expression(self) -> Expression:
         """Return the entries as a linear expression."""
-        return self._times(self.index, constant(self.shape, 1.0))
+        return self._times(constant(self.shape, 1.0))
 
-    def _times(self, index: Tensor, factor: Tensor) -> Expression:
-        shape = tuple(index.shape)
-        return Expression(self.model, shape, (Term(index, factor, None),), constant(shape))
+    def _times(self, factor: Tensor) -> Expression:
+        term = Term(self._columns, factor, None)
+        return Expression(self.model, self.shape, (term,), constant(self.shape))
 
     def sum(self, axis: int | None = None) -> Expression:
         """Sum of all entries, or along an axis: see :meth:`Expression.sum`."""
@@ -367,7 +385,7 @@ class View(Entries):
         if isinstance(other, Expression | View | Parameter):
             return self.expression() * other
         factor = coefficients(other, self.shape, self.model.batch, f"coefficient of {self.name}")
-        return self._times(self.index, factor)
+        return self._times(factor)
 
     __rmul__ = __mul__
 
@@ -416,10 +434,29 @@ class Variable(View):
         grid: float = 0.0,
         integer: bool = False,
     ) -> None:
-        super().__init__(model, name, torch.arange(columns.start, columns.stop).reshape(lower.shape[1:]))
+        self.model, self.name = model, name
         self.columns, self.grid, self.integer = columns, grid, integer
         self.given = (lower, upper) if lower.requires_grad or upper.requires_grad else None
         self._lower, self._upper = lower.detach(), upper.detach()
+
+    @cached_property
+    def index(self) -> Tensor:  # type: ignore[override]
+        """Columns of the entries, made when they are first asked for."""
+        return torch.arange(self.columns.start, self.columns.stop).reshape(self.shape)
+
+    def forget_index(self) -> None:
+        """Free :attr:`index`, until it is asked for again."""
+        vars(self).pop("index", None)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the entries."""
+        return tuple(self._lower.shape[1:])
+
+    @property
+    def _columns(self) -> Tensor | range:
+        one = len(self.shape) == 1
+        return range(self.columns.start, self.columns.stop) if one else self.index
 
     @property
     def lower(self) -> Tensor:
