@@ -81,7 +81,7 @@ class SharedSolve:
         if self.stated is None or not _indexed(plan.problem):
             return plan
         form = self.stated.form(plan.problem)
-        self.processes.agree(form, "a variable, a block type, or what bounds cut off of blocks")
+        self.processes.agree(form, "a size of blocks, or what bounds cut off of blocks")
         self.whole = replace(plan, problem=self.stated.boxed(plan.problem))
         return replace(plan, problem=outline(self.whole.problem))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
@@ -105,6 +104,12 @@ class Term:
     def shape(self) -> tuple[int, ...]:
         """Shape of the entries."""
         return (len(self.columns),) if isinstance(self.columns, range) else tuple(self.columns.shape)
+
+    def flat(self) -> Term:
+        """The term, without a parameter, with its entries in one row."""
+        columns = self.columns if isinstance(self.columns, range) else self.columns.reshape(-1)
+        lead = len(self.factor)
+        return Term(columns, self.factor.expand(lead, *self.shape).reshape(lead, -1), None)
 
     def coefficient(self, values: Values) -> Tensor:
         """Return the numbers, with the value given for the parameter or its present one."""
@@ -244,8 +249,7 @@ class Expression(Entries):
             if t.parameter is not None:
                 terms.append(t)  # the parameter keeps its shape
             else:
-                lead, flat = len(t.factor), t.columns if isinstance(t.columns, range) else t.columns.reshape(-1)
-                terms.append(Term(flat, t.factor.expand(lead, *t.shape).reshape(lead, -1), None))
+                terms.append(t.flat())
         return Expression(self.model, (), tuple(terms), self.constant.reshape(len(self.constant), -1).sum(1))
 
     def _sum_along(self, axis: object) -> Expression:
@@ -405,68 +409,6 @@ class View(Entries):
 
     def __repr__(self) -> str:
         return f"{self.name}{list(self.shape)}" if self.shape else self.model.entry(int(self.index))
-
-
-class Variable(View):
-    """A named array of variables with finite bounds.
-
-    Attributes
-    ----------
-    columns : slice
-        Where the variable lies in an instance's row of variables.
-    lower, upper : Tensor
-        ``(batch or 1, *shape)`` float64.
-    grid : float
-        Primal points are also tried with these variables rounded to multiples of it; 0 for none.
-    integer : bool
-        Whether only integers count in :func:`blocklp.solve_exact`.
-    given : tuple of Tensor or None
-        Both bounds as they were given where one requires gradients; ``lower`` and ``upper`` never do.
-    """
-
-    def __init__(
-        self,
-        model: Space,
-        name: str,
-        columns: slice,
-        lower: Tensor,
-        upper: Tensor,
-        grid: float = 0.0,
-        integer: bool = False,
-    ) -> None:
-        self.model, self.name = model, name
-        self.columns, self.grid, self.integer = columns, grid, integer
-        self.given = (lower, upper) if lower.requires_grad or upper.requires_grad else None
-        self._lower, self._upper = lower.detach(), upper.detach()
-
-    @cached_property
-    def index(self) -> Tensor:  # type: ignore[override]
-        """Columns of the entries, made when they are first asked for."""
-        return torch.arange(self.columns.start, self.columns.stop).reshape(self.shape)
-
-    def forget_index(self) -> None:
-        """Free :attr:`index`, until it is asked for again."""
-        vars(self).pop("index", None)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the entries."""
-        return tuple(self._lower.shape[1:])
-
-    @property
-    def _columns(self) -> Tensor | range:
-        one = len(self.shape) == 1
-        return range(self.columns.start, self.columns.stop) if one else self.index
-
-    @property
-    def lower(self) -> Tensor:
-        """Lower bounds."""
-        return self._lower
-
-    @property
-    def upper(self) -> Tensor:
-        """Upper bounds."""
-        return self._upper
 
 
 def _is_rows(value: object) -> TypeGuard[RowExpression]:
