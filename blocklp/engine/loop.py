@@ -22,7 +22,6 @@ from blocklp.engine.records import Event, Hooks, Results, Start, relative_gap
 from blocklp.engine.reductions import SamePattern
 from blocklp.errors import TimeLimitError
 from blocklp.kernels.compiled import called, loops_only, mark, until
-from blocklp.kernels.heap import trim
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.settings import KEPT_BYTES
 from blocklp.methods import Method
@@ -220,8 +219,6 @@ def _iterate(chunk: Chunk, start: Start) -> Iterator[None]:
             chunk.best.update(chunk.plan, chunk.state.duals, chunk.state.value)
         if schedule.due or method.due(chunk.state) or schedule.out_of_time or schedule.out_of_passes:
             began = deadline.elapsed()
-            if not chunk.problem.totals.whole and 8 * chunk.problem.copies > KEPT_BYTES:
-                trim()  # a check takes most memory, of which each of several processes shall need little
             chunk.state = method.finish(chunk.iterated, chunk.state)
             chunk.check()
             schedule.note_check(deadline.elapsed() - began)
