@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from blocklp.general_solvers.solvers import reference as reference
     from blocklp.gradients.value import value as value
     from blocklp.language.expression import Parameter as Parameter
-    from blocklp.language.expression import Variable as Variable
+    from blocklp.language.variable import Variable as Variable
     from blocklp.learning.layer import Layer as Layer
     from blocklp.lp.detection.detect import detect as detect
     from blocklp.lp.faces import CVXPY as CVXPY
@@ -74,7 +74,8 @@ else:
             "blocklp.engine.records": ["Event"],
             "blocklp.errors": ["BlocklpError"],
             "blocklp.general_solvers.solvers": ["reference"],
-            "blocklp.language.expression": ["Parameter", "Variable"],
+            "blocklp.language.expression": ["Parameter"],
+            "blocklp.language.variable": ["Variable"],
             "blocklp.learning.layer": ["Layer"],
             "blocklp.lp.detection.detect": ["detect"],
             "blocklp.lp.faces": ["CVXPY", "PuLP"],

@@ -289,8 +289,11 @@ class Solver:
             problem = self._stated.unblocked(given, self.device)
             plan = Plan(problem, backend=self._asked, settings=self._settings)
         plan = replace(plan, problem=replace(plan.problem, cost=cost.detach(), offset=offset.detach()))
+        freed = False
         if shared is not None and built:
             plan = shared.boxed(plan)
+            if freed := shared.stated is not None and bool(self._stated.objectives()):
+                cost = cost[:, :0].clone()  # the solve has its own, and the objective says it again
         problem = plan.problem
         if shared is not None and method == "auto":
             method = shared.method(problem)
@@ -317,6 +320,9 @@ class Solver:
             solved = run if shared is None or not built else shared.run
             results = solved(plan, ascent, self.dtype, checked, begin, hooks)
         results.history, self.backend = log, results.backend
+        if freed:
+            cost = self._objective(values)[0]
+        problem = replace(problem, cost=cost.detach())
         names = {r.name: r.count for r in self._stated.rows}
         state = starts.take(problem, results.duals, results.eta, names, results.memory)
         offset_here, rows = problem.offset, self._stated.rows

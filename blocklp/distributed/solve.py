@@ -81,7 +81,7 @@ class SharedSolve:
         if self.stated is None or not _indexed(plan.problem):
             return plan
         form = self.stated.form(plan.problem)
-        self.processes.agree(form, "a variable, a block type, or what bounds cut off of blocks")
+        self.processes.agree(form, "a size of blocks, or what bounds cut off of blocks")
         self.whole = replace(plan, problem=self.stated.boxed(plan.problem))
         return replace(plan, problem=outline(self.whole.problem))
 
@@ -226,8 +226,9 @@ def _refuse_part(problem: Decomposition, processes: Processes, method: Method) -
 
 def _open(problem: Decomposition) -> str:
     """What has no proximal point in closed form, or nothing."""
+    nothing = problem.cost.new_zeros(1, 1).expand(1, problem.in_blocks)
     for group in problem.groups:
-        if not has_prox(group, problem.coupling.spread(problem.cost)):
+        if not has_prox(group, nothing):
             shared = f"where {group.name!r} shares it"
             return f"{group.type.name} has no proximal point in closed form {shared}"
     return ""

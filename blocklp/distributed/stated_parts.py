@@ -20,11 +20,24 @@ from blocklp.language.shard import Shard
 from blocklp.language.statement import Statement
 from blocklp.results.state import State
 
+NAMES = "a name of variables, private or not, of blocks or of rows, or a type of blocks"
+"""What processes compare before they build anything."""
+
 
 def outline(problem: Decomposition) -> Decomposition:
-    """Costs, groups and scopes of a problem, without what only a solve needs of the variables."""
-    nothing = problem.cost.new_zeros(1, 1).expand_as(problem.cost)
-    return replace(problem, lower=nothing, upper=nothing, counts=nothing, grid=None, beyond=None)
+    """Groups of a problem, and of variables those of the box: what states are read and written by."""
+    nothing, last = problem.cost.new_zeros(1, 1).expand_as(problem.cost), problem.groups[-1]
+    boxed = problem.coupling.index[:, last.start if last.name == BOX else last.stop :]
+    coupling = Coupling.build(problem.coupling.variables, boxed.clone())
+    bare = replace(problem, cost=nothing, lower=nothing, upper=nothing, counts=nothing, coupling=coupling)
+    return replace(bare, grid=None, beyond=None)
+
+
+def _names(model: Statement) -> tuple[object, ...]:
+    """Names of variables, blocks and rows, and shapes of common variables."""
+    shapes = {name: None if name in model.private else own.shape for name, own in model.variables.items()}
+    blocks = [(own.name, own.type.name) for own in model.blocks]
+    return model.maximizing, list(shapes.items()), blocks, [own.name for own in model.rows]
 
 
 @dataclass(frozen=True)
@@ -53,6 +66,9 @@ class StatedPart:
         ------
         ModelError
             If the part is that of another process, or has a repair hook.
+        ProcessError
+            If names of variables, blocks or rows are not those of other processes, or one has no private
+            variables or blocks and others do: in all processes, and before anything is built.
         """
         part = model.part
         assert part is not None
@@ -63,20 +79,18 @@ class StatedPart:
             )
         if model.repair is not None:
             raise ModelError("a repair hook needs whole points, and no process has one; take the hook away")
+        processes.agree(_names(model), NAMES)
+        for variable in model.variables.values():  # memory is short where a part is solved
+            variable.forget_index()
         common = torch.ones(model.size, dtype=torch.bool)
         for name in model.private:
             common[model.variables[name].columns] = False
         return cls(model, processes, common)
 
     def form(self, problem: Decomposition) -> tuple[object, ...]:
-        """Names of variables, blocks and rows, which all processes must state alike."""
-        private = self.model.private
-        variables = [(n, None if n in private else tuple(v.shape)) for n, v in self.model.variables.items()]
-        blocks = [
-            (g.name, g.type.name, g.dim, list(g.type.tensors())) for g in problem.groups if g.name != BOX
-        ]
-        rows = [r.name for r in self.model.rows]
-        return self.model.maximizing, variables, blocks, rows, problem.grid is None
+        """Sizes and data of blocks, and whether points are rounded: what all processes must state alike."""
+        blocks = [(g.name, g.type.name, g.dim, list(g.type.tensors())) for g in problem.groups]
+        return [own for own in blocks if own[0] != BOX], problem.grid is None
 
     def boxed(self, problem: Decomposition) -> Decomposition:
         """Have every variable that no block bounds in the box of one process.

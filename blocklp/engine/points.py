@@ -141,7 +141,10 @@ def point(plan: Plan, mean: Tensor, tolerance: float) -> tuple[Tensor, bool, Ten
     worst = None
     if problem.grid is not None:
         near = torch.where(problem.grid > 0, (x / problem.grid).round() * problem.grid, x)
-        rounded = problem.completed(torch.minimum(torch.maximum(near, problem.lower), problem.upper))
+        del x  # what follows takes most memory of all passes and checks
+        torch.minimum(torch.maximum(near, problem.lower, out=near), problem.upper, out=near)
+        rounded = problem.completed(near)
+        del near
         assert rounded is not None
         value, other = problem.primal_value(made), problem.primal_value(rounded)
         better = other < value + NOTICED * value.abs()

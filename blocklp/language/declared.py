@@ -12,8 +12,9 @@ from torch import Tensor
 
 from blocklp.errors import ModelError, NonFiniteError
 from blocklp.language.coefficients import coefficients
-from blocklp.language.expression import Parameter, Variable
+from blocklp.language.expression import Parameter
 from blocklp.language.shard import Shard
+from blocklp.language.variable import Variable
 from blocklp.options import flag, lengths, named, numbers, real, shown, text
 
 

@@ -88,11 +88,28 @@ Values = Mapping[Parameter, Tensor]
 
 @dataclass(frozen=True)
 class Term:
-    """``factor * parameter * x[index]``, entry by entry."""
+    """``factor * parameter * x[columns]``, entry by entry."""
 
-    index: Tensor  # shape of the expression, int64
+    columns: Tensor | range  # shape of the expression, int64; successive ones take no memory
     factor: Tensor  # (batch or 1, *shape)
     parameter: Parameter | None
+
+    @property
+    def index(self) -> Tensor:
+        """The columns as a tensor, int64."""
+        own = self.columns
+        return torch.arange(own.start, own.stop) if isinstance(own, range) else own
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the entries."""
+        return (len(self.columns),) if isinstance(self.columns, range) else tuple(self.columns.shape)
+
+    def flat(self) -> Term:
+        """The term, without a parameter, with its entries in one row."""
+        columns = self.columns if isinstance(self.columns, range) else self.columns.reshape(-1)
+        lead = len(self.factor)
+        return Term(columns, self.factor.expand(lead, *self.shape).reshape(lead, -1), None)
 
     def coefficient(self, values: Values) -> Tensor:
         """Return the numbers, with the value given for the parameter or its present one."""
@@ -169,10 +186,10 @@ class Expression(Entries):
                 raise ShapeError(f"parameter {other.name!r} {shapes}; they must agree")
             if any(t.parameter is not None for t in self.terms) or bool(self.constant.any()):
                 raise ModelError("a parameter multiplies plain variables only; multiply before adding")
-            terms = tuple(Term(t.index, t.factor, other) for t in self.terms)
+            terms = tuple(Term(t.columns, t.factor, other) for t in self.terms)
             return Expression(self.model, self.shape, terms, self.constant)
         factor = coefficients(other, self.shape, self.model.batch, "coefficient")
-        terms = tuple(Term(t.index, t.factor * factor, t.parameter) for t in self.terms)
+        terms = tuple(Term(t.columns, t.factor * factor, t.parameter) for t in self.terms)
         return Expression(self.model, self.shape, terms, self.constant * factor)
 
     __rmul__ = __mul__
@@ -208,7 +225,7 @@ class Expression(Entries):
                     f"instance: make it sparse, or use add_rows())"
                 )
             index = term.index.reshape(-1).numpy()
-            entry.append(term.factor.expand(1, *term.index.shape).reshape(-1).numpy())
+            entry.append(term.factor.expand(1, *term.shape).reshape(-1).numpy())
             column.append(index)
             row.append(np.arange(len(index)) if self.shape else np.zeros(len(index), np.int64))
         constant = self.constant.reshape(len(self.constant), -1)
@@ -232,9 +249,7 @@ class Expression(Entries):
             if t.parameter is not None:
                 terms.append(t)  # the parameter keeps its shape
             else:
-                lead = len(t.factor)
-                factor = t.factor.expand(lead, *t.index.shape).reshape(lead, -1)
-                terms.append(Term(t.index.reshape(-1), factor, None))
+                terms.append(t.flat())
         return Expression(self.model, (), tuple(terms), self.constant.reshape(len(self.constant), -1).sum(1))
 
     def _sum_along(self, axis: object) -> Expression:
@@ -245,7 +260,7 @@ class Expression(Entries):
         if any(t.parameter is not None for t in self.terms):
             held = "the expression holds parameters, which are summed over all entries only"
             raise ModelError(f"{held}; leave the axis out")
-        full = ((t.index, t.factor.expand(-1, *t.index.shape)) for t in self.terms)
+        full = ((t.index, t.factor.expand(-1, *t.shape)) for t in self.terms)
         pairs = (zip(index.unbind(axis), factor.unbind(axis), strict=True) for index, factor in full)
         parts = [Term(index, factor, None) for pair in pairs for index, factor in pair]
         constant = self.constant.sum(axis)
@@ -264,7 +279,7 @@ class Expression(Entries):
         batch, n = self.model.batch, self.model.size
         cost = torch.zeros(batch, n, dtype=torch.float64)
         for t in self.terms:
-            own = t.coefficient(values or {}).expand(batch, *t.index.shape).reshape(batch, -1)
+            own = t.coefficient(values or {}).expand(batch, *t.shape).reshape(batch, -1)
             cost.scatter_add_(1, t.index.reshape(1, -1).expand(batch, -1), own)
         if not (all_finite(cost) and all_finite(self.constant)):
             why = "products or sums of its coefficients are not finite"
@@ -300,6 +315,8 @@ class View(Entries):
 
     __array_ufunc__ = None
 
+    index: Tensor
+
     def __init__(self, model: Space, name: str, index: Tensor) -> None:
         self.model, self.name, self.index = model, name, index
 
@@ -307,6 +324,11 @@ class View(Entries):
     def shape(self) -> tuple[int, ...]:
         """Shape of the entries."""
         return tuple(self.index.shape)
+
+    @property
+    def _columns(self) -> Tensor | range:
+        """Which variables the entries are."""
+        return self.index
 
     def __len__(self) -> int:
         return len(self.index)
@@ -326,11 +348,11 @@ class View(Entries):
 
     def expression(self) -> Expression:
         """Return the entries as a linear expression."""
-        return self._times(self.index, constant(self.shape, 1.0))
+        return self._times(constant(self.shape, 1.0))
 
-    def _times(self, index: Tensor, factor: Tensor) -> Expression:
-        shape = tuple(index.shape)
-        return Expression(self.model, shape, (Term(index, factor, None),), constant(shape))
+    def _times(self, factor: Tensor) -> Expression:
+        term = Term(self._columns, factor, None)
+        return Expression(self.model, self.shape, (term,), constant(self.shape))
 
     def sum(self, axis: int | None = None) -> Expression:
         """Sum of all entries, or along an axis: see :meth:`Expression.sum`."""
@@ -367,7 +389,7 @@ class View(Entries):
         if isinstance(other, Expression | View | Parameter):
             return self.expression() * other
         factor = coefficients(other, self.shape, self.model.batch, f"coefficient of {self.name}")
-        return self._times(self.index, factor)
+        return self._times(factor)
 
     __rmul__ = __mul__
 
@@ -387,49 +409,6 @@ class View(Entries):
 
     def __repr__(self) -> str:
         return f"{self.name}{list(self.shape)}" if self.shape else self.model.entry(int(self.index))
-
-
-class Variable(View):
-    """A named array of variables with finite bounds.
-
-    Attributes
-    ----------
-    columns : slice
-        Where the variable lies in an instance's row of variables.
-    lower, upper : Tensor
-        ``(batch or 1, *shape)`` float64.
-    grid : float
-        Primal points are also tried with these variables rounded to multiples of it; 0 for none.
-    integer : bool
-        Whether only integers count in :func:`blocklp.solve_exact`.
-    given : tuple of Tensor or None
-        Both bounds as they were given where one requires gradients; ``lower`` and ``upper`` never do.
-    """
-
-    def __init__(
-        self,
-        model: Space,
-        name: str,
-        columns: slice,
-        lower: Tensor,
-        upper: Tensor,
-        grid: float = 0.0,
-        integer: bool = False,
-    ) -> None:
-        super().__init__(model, name, torch.arange(columns.start, columns.stop).reshape(lower.shape[1:]))
-        self.columns, self.grid, self.integer = columns, grid, integer
-        self.given = (lower, upper) if lower.requires_grad or upper.requires_grad else None
-        self._lower, self._upper = lower.detach(), upper.detach()
-
-    @property
-    def lower(self) -> Tensor:
-        """Lower bounds."""
-        return self._lower
-
-    @property
-    def upper(self) -> Tensor:
-        """Upper bounds."""
-        return self._upper
 
 
 def _is_rows(value: object) -> TypeGuard[RowExpression]:

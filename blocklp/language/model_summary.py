@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, Protocol
 
-from blocklp.language.expression import Expression, Variable
+from blocklp.language.expression import Expression
 from blocklp.language.handles import Blocks, Rows
+from blocklp.language.variable import Variable
 from blocklp.tables import SHOWN, Table, plural
 
 

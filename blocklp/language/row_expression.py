@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy  # whose parts are imported where they are used
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, issparse
 from torch import Tensor
 
 from blocklp.errors import ModelError, NonFiniteError, ShapeError
@@ -26,7 +26,7 @@ class RowExpression(Compared):
 
     Attributes
     ----------
-    matrix : coo_array
+    matrix : scipy.sparse.coo_array
         ``(rows, variables of the model)`` float64.
     constant : Tensor
         ``(batch or 1, rows)`` float64.
@@ -34,7 +34,7 @@ class RowExpression(Compared):
 
     __array_ufunc__ = None
 
-    def __init__(self, model: Space, matrix: coo_array, constant: Tensor) -> None:
+    def __init__(self, model: Space, matrix: scipy.sparse.coo_array, constant: Tensor) -> None:
         self.model, self.matrix, self.constant = model, matrix, constant
 
     @classmethod
@@ -100,7 +100,11 @@ class RowExpression(Compared):
         RowExpression
             The rows, in the variables of the model.
         """
-        return cls(model, coo_array((entry, (row, column)), shape=(constant.shape[1], model.size)), constant)
+        return cls(
+            model,
+            scipy.sparse.coo_array((entry, (row, column)), shape=(constant.shape[1], model.size)),
+            constant,
+        )
 
     def rows(self) -> RowExpression:
         """Return the rows themselves."""
@@ -121,19 +125,23 @@ class RowExpression(Compared):
                 count = f"{self.shape[0]} rows with {other.shape[0]}"
                 raise ShapeError(f"cannot combine {count}; give one for each")
             return other
-        empty = coo_array((self.shape[0], self.model.size))
+        empty = scipy.sparse.coo_array((self.shape[0], self.model.size))
         constant = _sides(other, self.shape[0], self.model.batch, "the constant of rows")
         return RowExpression(self.model, empty, constant)
 
     def __add__(self, other: object) -> RowExpression:
         added, shape = self._other(other), (self.shape[0], self.model.size)
-        first, second = (coo_array((m.data, m.coords), shape=shape) for m in (self.matrix, added.matrix))
-        return RowExpression(self.model, coo_array(first + second), self.constant + added.constant)
+        first, second = (
+            scipy.sparse.coo_array((m.data, m.coords), shape=shape) for m in (self.matrix, added.matrix)
+        )
+        return RowExpression(
+            self.model, scipy.sparse.coo_array(first + second), self.constant + added.constant
+        )
 
     __radd__ = __add__
 
     def __neg__(self) -> RowExpression:
-        return RowExpression(self.model, coo_array(-self.matrix), -self.constant)
+        return RowExpression(self.model, scipy.sparse.coo_array(-self.matrix), -self.constant)
 
     def __sub__(self, other: object) -> RowExpression:
         return self + -self._other(other)
@@ -145,7 +153,7 @@ class RowExpression(Compared):
         without_gradients(other, "the factor of rows")
         factor = _sides(other, self.shape[0], 1, "the factor of rows")
         entries = self.matrix.data * factor[0].numpy()[self.matrix.coords[0]]
-        scaled = coo_array((entries, self.matrix.coords), shape=self.matrix.shape)
+        scaled = scipy.sparse.coo_array((entries, self.matrix.coords), shape=self.matrix.shape)
         return RowExpression(self.model, scaled, self.constant * factor)
 
     __rmul__ = __mul__
@@ -169,7 +177,7 @@ class RowExpression(Compared):
         return f"{self.shape[0]} rows with {self.matrix.nnz} entries"
 
 
-def activities(matrix: coo_array, x: Tensor) -> Tensor:
+def activities(matrix: scipy.sparse.coo_array, x: Tensor) -> Tensor:
     """A x at points ``(k, variables)``, which may have more variables than the matrix: ``(k, rows)``."""
     points = x[:, : matrix.shape[1]].cpu().numpy()
     return torch.from_numpy(np.ascontiguousarray((matrix @ points.T).T)).to(x.device)
@@ -220,21 +228,21 @@ def _sides(value: object, count: int, batch: int, what: str, infinite: bool = Fa
     return data.expand(data.shape[0] if data.dim() == 2 else 1, count).clone()
 
 
-def _sparse(matrix: Any, what: str) -> coo_array:
+def _sparse(matrix: Any, what: str) -> scipy.sparse.coo_array:
     """A matrix of anything."""
-    if issparse(matrix):
-        found = coo_array(matrix)
+    if scipy.sparse.issparse(matrix):
+        found = scipy.sparse.coo_array(matrix)
     elif isinstance(matrix, Tensor) and matrix.layout is not torch.strided:
         entries = matrix.to_sparse_coo().coalesce().cpu()  # type: ignore[no-untyped-call]
         row, column = entries.indices().numpy()
         values = numbers(entries.values(), f"the matrix of {what}").numpy()
-        found = coo_array((values, (row, column)), shape=tuple(matrix.shape))
+        found = scipy.sparse.coo_array((values, (row, column)), shape=tuple(matrix.shape))
     else:
-        found = coo_array(numbers(matrix, f"the matrix of {what}").numpy())
+        found = scipy.sparse.coo_array(numbers(matrix, f"the matrix of {what}").numpy())
     if found.ndim != 2:
         raise ShapeError(f"the matrix of {what} has shape {found.shape}; give (rows, variables)")
     if np.iscomplexobj(found.data):
         raise ModelError(f"the matrix of {what} holds complex numbers: {shown(matrix)}")
-    found = coo_array(found.astype(np.float64))
+    found = scipy.sparse.coo_array(found.astype(np.float64))
     found.sum_duplicates()
     return found

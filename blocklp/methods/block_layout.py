@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import scipy  # whose parts are imported where they are used
 from numpy.typing import NDArray
-from scipy.sparse import csc_array, csr_array
 
 from blocklp.decomposition.problem import Decomposition
 from blocklp.kernels.program import Program
@@ -84,7 +84,7 @@ class BlockLayout:
             np.append(side[block_row], np.full(len(alone), end))
             for side, end in ((row_lower, -np.inf), (row_upper, np.inf))
         )
-        columns = csc_array(beside)[:, variable]
+        columns = scipy.sparse.csc_array(beside)[:, variable]
         columns.sort_indices()
         unit = unit[variable]
         made = BlockProgram(
@@ -135,7 +135,7 @@ class BlockLayout:
         return y
 
 
-def _rows(program: Program, problem: Decomposition, instance: int) -> tuple[csr_array, Numbers]:
+def _rows(program: Program, problem: Decomposition, instance: int) -> tuple[scipy.sparse.csr_array, Numbers]:
     """All rows of an instance, and where those of each class begin and end."""
     index = problem.coupling.index
     variable = index[instance if len(index) > 1 else 0].cpu().numpy()
@@ -158,12 +158,12 @@ def _rows(program: Program, problem: Decomposition, instance: int) -> tuple[csr_
         kinds.append(first + rows.count)
     row, column, entry = map(np.concatenate, zip(*parts, strict=True))
     shape = program.lower.shape[1], problem.cost.shape[1]
-    found = csr_array((entry, (row, column)), shape=shape)
+    found = scipy.sparse.csr_array((entry, (row, column)), shape=shape)
     found.eliminate_zeros()
     return found, np.array(kinds)
 
 
-def _blocks(matrix: csr_array, kinds: Numbers, used: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _blocks(matrix: scipy.sparse.csr_array, kinds: Numbers, used: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which rows are blocks, ``(rows,)`` bool; ``kinds`` are the ends of their classes."""
     lengths, taken = np.diff(matrix.indptr), np.zeros(matrix.shape[1], dtype=bool)
     used, chosen = used & (lengths > 1), np.zeros(matrix.shape[0], dtype=bool)

@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+import scipy  # whose parts are imported where they are used
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, csc_array, diags_array
 
 from blocklp.kernels.backend import AUTO, Backend
 from blocklp.kernels.operations import implements, operation
@@ -101,10 +101,10 @@ class BlockProgram:
         return x * factor
 
     @property
-    def matrix(self) -> csc_array:
+    def matrix(self) -> scipy.sparse.csc_array:
         """A, ``(rows, variables)``, a view."""
         shape = len(self.row_lower), len(self.weight)
-        return csc_array((self.entry, self.row, self.start), shape=shape)
+        return scipy.sparse.csc_array((self.entry, self.row, self.start), shape=shape)
 
 
 @dataclass(frozen=True)
@@ -219,9 +219,9 @@ class _Sparse:
         inside, weight = program.matrix[:, free], program.weight[free]
         length = np.where(found.price != 0, np.bincount(owner, weight * weight, blocks), 0.0)
         root = np.divide(1.0, np.sqrt(length), out=np.zeros(blocks), where=length > 0)
-        sums = coo_array((weight, (np.arange(len(owner)), owner)), shape=(len(owner), blocks))
-        along = inside @ sums.tocsc() @ diags_array(root)
-        self._matrix = csc_array(inside @ inside.T - along @ along.T)
+        sums = scipy.sparse.coo_array((weight, (np.arange(len(owner)), owner)), shape=(len(owner), blocks))
+        along = inside @ sums.tocsc() @ scipy.sparse.diags_array(root)
+        self._matrix = scipy.sparse.csc_array(inside @ inside.T - along @ along.T)
 
     def dense(self) -> Array:
         return np.asarray(self._matrix.toarray())

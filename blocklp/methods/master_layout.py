@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # whose parts are imported where they are used
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, vstack
 from torch import Tensor
 
 from blocklp.blocks.box import BOX
@@ -56,7 +56,7 @@ class MasterLayout:
     boxed: Numbers
     held: Numbers
     payer: Numbers
-    stated: tuple[csr_array, Array, Array]
+    stated: tuple[scipy.sparse.csr_array, Array, Array]
 
     @classmethod
     def of(cls, problem: Decomposition, instance: int, *, by_points: bool) -> MasterLayout:
@@ -80,7 +80,8 @@ class MasterLayout:
         variable = index[instance if len(index) > 1 else 0].cpu().numpy()
         bounds = of_instance(problem.lower, instance), of_instance(problem.upper, instance)
         block, boxed, count = np.full(problem.in_blocks, -1), np.zeros(problem.in_blocks, dtype=bool), 0
-        payer, stated = np.full(width, -1), [(csr_array((0, problem.in_blocks)), np.zeros(0), np.zeros(0))]
+        nothing = scipy.sparse.csr_array((0, problem.in_blocks))
+        payer, stated = np.full(width, -1), [(nothing, np.zeros(0), np.zeros(0))]
         for group in sorted(problem.groups, key=lambda g: g.name == BOX):  # boxes last: they pay
             valid = np.ones(group.blocks, dtype=bool)
             if group.valid is not None:
@@ -124,7 +125,7 @@ def _stated(
     variable: Numbers,
     bounds: tuple[Array, Array],
     copies: int,
-) -> tuple[csr_array, Array, Array]:
+) -> tuple[scipy.sparse.csr_array, Array, Array]:
     """Rows of a group's valid blocks over their copies, and bounds that those of variables do not imply."""
     number, shift = np.flatnonzero(valid), group.blocks * np.arange(group.dim)
 
@@ -145,7 +146,9 @@ def _stated(
         entry, block, row, column = entry[kept], block[kept], row[kept], column[kept]
     place = np.cumsum(valid)[block] - 1
     shape = len(number) * count, copies
-    matrix = csr_array((entry, (place * count + row, group.start + shift[column] + block)), shape=shape)
+    matrix = scipy.sparse.csr_array(
+        (entry, (place * count + row, group.start + shift[column] + block)), shape=shape
+    )
     if rows.below is None or rows.above is None:
         return matrix, lower.ravel(), upper.ravel()
     index = group.start + number[:, None] + shift
@@ -156,12 +159,14 @@ def _stated(
     return stacked([matrix, unit]), *sides
 
 
-def stacked(matrices: Sequence[csr_array]) -> csr_array:
+def stacked(matrices: Sequence[scipy.sparse.csr_array]) -> scipy.sparse.csr_array:
     """Matrices of one width, one above the other; those without rows cost nothing."""
     some = [m for m in matrices if m.shape[0]] or list(matrices[:1])
-    return some[0] if len(some) == 1 else csr_array(vstack(some, format="csr"))
+    return some[0] if len(some) == 1 else scipy.sparse.csr_array(scipy.sparse.vstack(some, format="csr"))
 
 
-def selection(index: Numbers, width: int) -> csr_array:
+def selection(index: Numbers, width: int) -> scipy.sparse.csr_array:
     """The matrix that picks entries: ``(len(index), width)``."""
-    return csr_array((np.ones(len(index)), (np.arange(len(index)), index)), shape=(len(index), width))
+    return scipy.sparse.csr_array(
+        (np.ones(len(index)), (np.arange(len(index)), index)), shape=(len(index), width)
+    )

@@ -25,9 +25,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # whose parts are imported where they are used
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
-from scipy.sparse.linalg import LinearOperator, cg
 
 from blocklp.deadline import Deadline
 from blocklp.methods.block_program import Array, BlockProgram, Curvature, Projection, curvature, projected
@@ -238,11 +237,11 @@ class ProximalPoint:
             whole = matrix.dense()[np.ix_(where, where)]
             whole[np.diag_indices(len(where))] += extra
             try:
-                factor = cho_factor(whole, lower=True, overwrite_a=True, check_finite=False)
-                out[where] = cho_solve(factor, right, check_finite=False)
+                factor = scipy.linalg.cho_factor(whole, lower=True, overwrite_a=True, check_finite=False)
+                out[where] = scipy.linalg.cho_solve(factor, right, check_finite=False)
                 return out
-            except LinAlgError:  # rounding has left it indefinite: conjugate gradients end at that
-                pass
+            except scipy.linalg.LinAlgError:
+                pass  # rounding has left it indefinite: conjugate gradients end at that
         diagonal = matrix.diagonal()[where] + extra
 
         def times(v: Array) -> Array:
@@ -251,7 +250,9 @@ class ProximalPoint:
             return np.asarray(matrix.times(whole)[where] + extra * v)
 
         shape = (len(where), len(where))
-        operator = LinearOperator(shape, matvec=times, dtype=np.float64)
-        preconditioner = LinearOperator(shape, matvec=lambda v: v / diagonal, dtype=np.float64)
-        out[where] = cg(operator, right, rtol=SOLVED, maxiter=TURNS, M=preconditioner)[0]
+        operator = scipy.sparse.linalg.LinearOperator(shape, matvec=times, dtype=np.float64)
+        preconditioner = scipy.sparse.linalg.LinearOperator(
+            shape, matvec=lambda v: v / diagonal, dtype=np.float64
+        )
+        out[where] = scipy.sparse.linalg.cg(operator, right, rtol=SOLVED, maxiter=TURNS, M=preconditioner)[0]
         return out

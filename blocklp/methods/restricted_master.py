@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy  # whose parts are imported where they are used
 import torch
-from scipy.sparse import csc_array, csr_array, vstack
 
 from blocklp.decomposition.problem import Decomposition
 from blocklp.decomposition.rows import CouplingRows
@@ -95,7 +95,7 @@ class RestrictedMaster:
         if problem.rows is not None:
             coords = tuple(t.cpu().numpy() for t in (problem.rows.row, problem.rows.column))
             entries = problem.rows.entry.double().cpu().numpy()
-            rows = csr_array((entries, coords), shape=(problem.rows.count, width))
+            rows = scipy.sparse.csr_array((entries, coords), shape=(problem.rows.count, width))
             sides = of_instance(problem.rows.lower, instance), of_instance(problem.rows.upper, instance)
             self.required = of_instance(problem.rows.asked(width), instance)
         linked, self.priced = layout.linked, len(sides[0])
@@ -105,7 +105,7 @@ class RestrictedMaster:
         zero, pairs = np.zeros(len(linked)), zip(sides, own, strict=True)
         self.row_lower, self.row_upper = (np.concatenate([s, zero, t]) for s, t in pairs)
         # Rows of blocks have no variable twice.
-        stated = csr_array(
+        stated = scipy.sparse.csr_array(
             (matrix.data, layout.variable[matrix.indices], matrix.indptr), (len(own[0]), width)
         )
         some = [rows] if rows is not None else []
@@ -274,11 +274,15 @@ class RestrictedMaster:
     def _tabulate(self) -> None:
         """The activities of copies in the rows, and their costs, for the columns of points."""
         places = self.stands, self.layout.first[self.stands]
-        values = csr_array((np.ones(len(self.stands)), places), shape=(len(self.cost), self.in_blocks))
+        values = scipy.sparse.csr_array(
+            (np.ones(len(self.stands)), places), shape=(len(self.cost), self.in_blocks)
+        )
         linked = self.layout.linked
         places = self.priced + np.arange(len(linked)), linked
-        copies = csr_array((-np.ones(len(linked)), places), shape=(len(self.row_unit), self.in_blocks))
-        self.table = csc_array(_scaled(self.by_variable @ values + copies, self.row_unit))
+        copies = scipy.sparse.csr_array(
+            (-np.ones(len(linked)), places), shape=(len(self.row_unit), self.in_blocks)
+        )
+        self.table = scipy.sparse.csc_array(_scaled(self.by_variable @ values + copies, self.row_unit))
         self.copy_cost = values.T @ self.cost
 
     def _reach(self, most: float) -> Array:
@@ -310,13 +314,15 @@ class RestrictedMaster:
             return
         first, unit = self.highs.getNumRow(), self.unit[new]
         pick = _scaled(selection(self.layout.first[new], self.in_blocks), unit)
-        points = csc_array((self.entry, (self.copy, self.point)), shape=(self.in_blocks, self.count))
-        before = csr_array(pick @ points)
+        points = scipy.sparse.csc_array(
+            (self.entry, (self.copy, self.point)), shape=(self.in_blocks, self.count)
+        )
+        before = scipy.sparse.csr_array(pick @ points)
         lower, upper = self.lower[new] / unit, self.upper[new] / unit
         self._rows(lower, upper, before, np.flatnonzero(self.owner >= 0))
         self._elastic(first, lower, upper)
         self.bounded = np.append(self.bounded, new)
-        self.table = csc_array(vstack([self.table, pick], format="csc"))
+        self.table = scipy.sparse.csc_array(scipy.sparse.vstack([self.table, pick], format="csc"))
 
     def _elastic(self, first: int, lower: Array, upper: Array) -> None:
         """Let the rows from ``first`` on be violated in both ways, for what :meth:`stabilise` says."""
@@ -330,13 +336,13 @@ class RestrictedMaster:
         self,
         lower: Array,
         upper: Array,
-        entries: csr_array | None = None,
+        entries: scipy.sparse.csr_array | None = None,
         columns: Numbers | None = None,
     ) -> None:
         """Add rows, with entries in some columns."""
         if not (count := len(lower)):
             return
-        entries = csr_array((count, 0)) if entries is None else entries
+        entries = scipy.sparse.csr_array((count, 0)) if entries is None else entries
         index = entries.indices if columns is None else columns[entries.indices]
         starts, index = entries.indptr[:-1].astype(np.int32), index.astype(np.int32)
         self.highs.addRows(count, lower, upper, entries.nnz, starts, index, entries.data)
@@ -386,15 +392,15 @@ class RestrictedMaster:
         return float(shrinking(torch.tensor([value]).double(), pulled, cost, lower, upper))
 
 
-def _scaled(matrix: Any, unit: Array) -> csr_array:
+def _scaled(matrix: Any, unit: Array) -> scipy.sparse.csr_array:
     """Rows divided by their units."""
-    rows = matrix if isinstance(matrix, csr_array) else csr_array(matrix)
+    rows = matrix if isinstance(matrix, scipy.sparse.csr_array) else scipy.sparse.csr_array(matrix)
     return _with_data(rows, rows.data * np.repeat(1 / unit, np.diff(rows.indptr)))
 
 
-def _with_data(matrix: csr_array, data: Array) -> csr_array:
+def _with_data(matrix: scipy.sparse.csr_array, data: Array) -> scipy.sparse.csr_array:
     """A matrix with the same places and other entries; places are copied, since some operations sort them."""
-    return csr_array((data, matrix.indices.copy(), matrix.indptr.copy()), shape=matrix.shape)
+    return scipy.sparse.csr_array((data, matrix.indices.copy(), matrix.indptr.copy()), shape=matrix.shape)
 
 
 def _power_of_two(size: Array) -> Array:

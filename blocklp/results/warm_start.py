@@ -259,5 +259,6 @@ def fill(problem: Decomposition, state: State) -> Tensor:
 
 
 def _boxed(problem: Decomposition, group: Group) -> Tensor:
-    """The variables of the box: ``(batch, blocks, 1)`` int64."""
-    return problem.coupling.index[:, group.start : group.stop, None].expand(problem.batch, -1, -1)
+    """The variables of the box, which comes last: ``(batch, blocks, 1)`` int64."""
+    index = problem.coupling.index
+    return index[:, index.shape[1] - group.blocks :, None].expand(problem.batch, -1, -1)

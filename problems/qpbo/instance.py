@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy  # whose parts are imported where they are used
 from numpy.typing import ArrayLike
 
 from blocklp.errors import ModelError, NonFiniteError, ShapeError

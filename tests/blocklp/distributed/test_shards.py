@@ -117,7 +117,8 @@ def different(kind):
     rank, world = dist.get_rank(), dist.get_world_size()
     part = bl.Model.shard(0 if kind == "rank" else rank, world)
     x = part.variable("x", 4, lower=0, upper=1)
-    part.variable("more" if kind == "name" and rank else "own", 2 + rank, lower=0, upper=1, private=True)
+    if not (kind == "none" and rank):
+        part.variable("more" if kind == "name" and rank else "own", 2 + rank, lower=0, upper=1, private=True)
     part.add(Simplex(2), x.reshape(2, 2))
     part.minimize(x.sum() * (1.0 + (kind == "cost") * rank))
     if kind == "hook":
@@ -130,6 +131,7 @@ def different(kind):
     [
         ("rank", "the part of process 0 of 2, and this is process 1"),
         ("name", "of process 1 differs"),
+        ("none", "private or not"),
         ("cost", "of process 1 differs"),
         ("hook", "take the hook away"),
         ("alone", "solve it by mesh="),
