@@ -22,17 +22,13 @@ class Choice(BlockType):
 
     Parameters
     ----------
-    size : int
-        Number of variables of a block, at least 1.
-    mass : array_like
-        A number, ``(blocks,)`` or ``(batch, blocks)``, positive, finite.
+    size, mass
+        As in :class:`Simplex`.
 
     Raises
     ------
-    ModelError
-        If the size is not a positive integer, or a mass not positive.
-    ShapeError
-        If the masses have another shape.
+    ModelError, ShapeError
+        As :class:`Simplex` does.
     """
 
     by_rows = True
@@ -209,17 +205,13 @@ class AtMostOne(Choice):
 
     Parameters
     ----------
-    size : int
-        Number of variables of a block, at least 1.
-    mass : array_like
-        A number, ``(blocks,)`` or ``(batch, blocks)``, positive, finite.
+    size, mass
+        As in :class:`Simplex`.
 
     Raises
     ------
-    ModelError
-        If the size is not a positive integer, or a mass not positive.
-    ShapeError
-        If the masses have another shape.
+    ModelError, ShapeError
+        As :class:`Simplex` does.
     """
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
@@ -236,11 +228,6 @@ class AtMostOne(Choice):
         ----------
         cost, centre, step, shared
             As in :meth:`Simplex.prox`.
-
-        Returns
-        -------
-        Tensor or None
-            ``(batch, blocks, size)``; None unless all coordinates are coupled.
         """
         if not bool(shared.all()):
             return None
@@ -258,14 +245,10 @@ class AtMostOne(Choice):
 
         Parameters
         ----------
-        cost, centre, point : array
-            ``(size,)``; the point is written.
-        step : float
-            Positive.
+        cost, centre, point, step, mass
+            As in :meth:`Simplex.prox_block`.
         excluded : array or None
             ``(size + 1,)`` bool: whether none may be chosen, and masked choices.
-        mass : float or None
-            None for 1.
         """
         total, level, last = 1.0 if mass is None else mass, 0.0, np.inf
         if excluded is not None and excluded[0]:  # one must be chosen

@@ -110,7 +110,7 @@ def barrier_jacobians(
     Returns
     -------
     tuple of Tensor
-        ``(batch, n, *shape)`` for each parameter.
+        As of :func:`blocklp.declarative.unconstrained.unconstrained_jacobians`.
 
     Raises
     ------

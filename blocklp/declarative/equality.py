@@ -41,7 +41,7 @@ def null_space_jacobians(
     Returns
     -------
     tuple of Tensor
-        ``(batch, n, *shape)`` for each parameter.
+        As of :func:`blocklp.declarative.unconstrained.unconstrained_jacobians`.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def lagrange_jacobians(
     Returns
     -------
     tuple of Tensor
-        ``(batch, n, *shape)`` for each parameter.
+        As of :func:`blocklp.declarative.unconstrained.unconstrained_jacobians`.
 
     Raises
     ------

@@ -158,7 +158,7 @@ def kkt_jacobians(
     Returns
     -------
     tuple of Tensor
-        ``(batch, n, *shape)`` for each parameter.
+        As of :func:`blocklp.declarative.unconstrained.unconstrained_jacobians`.
 
     Raises
     ------

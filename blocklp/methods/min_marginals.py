@@ -55,15 +55,8 @@ class MinMarginals(Method):
 
         Parameters
         ----------
-        plan, duals
-            As in :meth:`blocklp.methods.base.Method.start`.
-        eta : Tensor or None
-            Kept in the state and not used: there is no step length.
-
-        Returns
-        -------
-        MinMarginalState
-            The state at the first multipliers.
+        plan, duals, eta
+            As in :meth:`blocklp.methods.base.Method.start`; the weight is kept in the state and not used.
 
         Raises
         ------

@@ -70,11 +70,6 @@ class Smooth(Method):
         eta : Tensor or None
             ``(batch,)``: temperature of a warm start, used within a hundredth of that and all of it.
 
-        Returns
-        -------
-        SmoothState
-            The state at the first multipliers.
-
         Raises
         ------
         OptionError

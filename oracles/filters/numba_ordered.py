@@ -33,7 +33,7 @@ def ordered_filter(
     most: int,
     deadline: Deadline | None,
 ) -> Tensor:
-    """The ordered filter of the points of one image.
+    """The ordered filter of the points of one image: ``(points, labels)``.
 
     Parameters
     ----------
@@ -45,11 +45,6 @@ def ordered_filter(
         Levels of a label; from the number of points on the exact order.
     deadline : Deadline or None
         When to give up.
-
-    Returns
-    -------
-    Tensor
-        ``(points, labels)``.
 
     Raises
     ------

@@ -105,12 +105,8 @@ def check_scores(lattice: Lattice, scores: Tensor, values: Tensor | None) -> Non
 
     Parameters
     ----------
-    lattice : Lattice
-        The kernel.
-    scores : Tensor
-        ``(points, labels)``.
-    values : Tensor or None
-        ``(points, labels)``.
+    lattice, scores, values
+        As in :func:`ordered_filter`.
 
     Raises
     ------
@@ -139,11 +135,7 @@ def ordered_error(
 
     Parameters
     ----------
-    lattice : Lattice
-        The kernel.
-    scores : Tensor
-        ``(points, labels)`` floating point.
-    levels, resolution : int
+    lattice, scores, levels, resolution
         As in :func:`ordered_filter`.
 
     Returns

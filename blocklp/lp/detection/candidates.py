@@ -34,10 +34,8 @@ class StructureCandidates:
 
     Parameters
     ----------
-    pattern : Pattern
-        Of the matrix.
-    facts : RowFacts
-        Of its rows.
+    pattern, facts : Pattern, RowFacts
+        Nonzeros of the matrix, and what its rows are like.
     worth : callable
         The score.
     effort : float
