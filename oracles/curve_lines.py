@@ -170,10 +170,8 @@ def split_point(curve: Curve, lower: Tensor, upper: Tensor) -> Tensor:
 
     Parameters
     ----------
-    curve : Curve
-        The curve.
-    lower, upper : Tensor
-        Ends of the intervals.
+    curve, lower, upper
+        As in :func:`extremes`.
     """
     middle, chord, width = lower / 2 + upper / 2, _chord(curve, lower, upper), upper - lower
     one = torch.ones_like(chord)

@@ -311,12 +311,8 @@ class Knapsack(BlockType):
 
         Parameters
         ----------
-        cost, centre, point : array
-            ``(dim,)``; the point is written.
-        step : float
-            Positive.
-        weights, lower, upper : array
-            ``(dim,)``.
+        cost, centre, step, point, weights, lower, upper
+            As in :meth:`blocklp.blocks.Box.prox_block`, and weights ``(dim,)``.
         capacity, least : float or None
             Sides of the load.
         """

@@ -24,11 +24,6 @@ class Choice(BlockType):
     ----------
     size, mass
         As in :class:`Simplex`.
-
-    Raises
-    ------
-    ModelError, ShapeError
-        As :class:`Simplex` does.
     """
 
     by_rows = True
@@ -206,12 +201,7 @@ class AtMostOne(Choice):
     Parameters
     ----------
     size, mass
-        As in :class:`Simplex`.
-
-    Raises
-    ------
-    ModelError, ShapeError
-        As :class:`Simplex` does.
+        As in :class:`Simplex`, and so are errors.
     """
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:

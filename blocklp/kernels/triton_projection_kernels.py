@@ -30,10 +30,8 @@ def projection_variables(
 
     Parameters
     ----------
-    tile : int32
-        The tile of variables.
-    sums, entries : tuple, pointer
-        Rows by variables (:func:`tables_at`), and their entries.
+    tile, sums, entries
+        As in :func:`blocklp.kernels.triton_pdhg_kernels.pdhg_variables`.
     iterates : tuple
         Pointers to points and duals, and the size of a plane of these.
     given : tuple of pointers

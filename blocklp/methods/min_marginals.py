@@ -111,10 +111,8 @@ def best(group: Group, cost: Tensor, marginals: Tensor | None, known: bool) -> T
 
     Parameters
     ----------
-    group : Group
-        The blocks.
-    cost : Tensor
-        ``(batch, blocks, dim)``.
+    group, cost : Group, Tensor
+        The blocks, and their costs ``(batch, blocks, dim)``.
     marginals : Tensor or None
         ``(batch, blocks, dim)``: min-marginals at this cost, NaN where unknown; None for a type without them.
     known : bool

@@ -156,10 +156,8 @@ def soft_group(group: Group, cost: Tensor, temperature: Tensor) -> tuple[Tensor,
 
     Parameters
     ----------
-    group : Group
-        The blocks.
-    cost : Tensor
-        ``(batch, blocks, dim)``.
+    group, cost : Group, Tensor
+        The blocks, and their costs ``(batch, blocks, dim)``.
     temperature : Tensor
         ``(batch,)``, positive.
 

@@ -118,17 +118,10 @@ def branch_and_bound_over(
         Called for every task when it is handed out, in order; ``expand`` gets the value as its fourth
         argument: what all nodes so far have taught, such as pseudo-costs, of which ``log`` brings the news.
 
-    Returns
-    -------
-    SearchResult
-        The best point, the bound, and why the search ended.
-
     Raises
     ------
-    OptionError
-        If an option is out of range.
-    OracleError
-        If a bound or an incumbent is NaN.
+    OptionError, OracleError
+        As :func:`branch_and_bound` does.
     """
     plan = Sharing() if sharing is None else sharing
     most, deadline = math.inf if max_nodes is None else max_nodes, Deadline.of(time_limit)

@@ -27,11 +27,7 @@ PIECE = 0.1
 
 
 def ordered_filter(
-    lattice: Lattice,
-    scores: Tensor,
-    values: Tensor,
-    most: int,
-    deadline: Deadline | None,
+    lattice: Lattice, scores: Tensor, values: Tensor, most: int, deadline: Deadline | None
 ) -> Tensor:
     """The ordered filter of the points of one image: ``(points, labels)``.
 

@@ -155,11 +155,7 @@ def ordered_error(
 
 
 def _of_image(
-    lattice: Lattice,
-    scores: Tensor,
-    values: Tensor,
-    most: int,
-    deadline: Deadline | None,
+    lattice: Lattice, scores: Tensor, values: Tensor, most: int, deadline: Deadline | None
 ) -> Tensor:
     """The ordered filter of the points of one image, on so many levels at most."""
     found = lattice_operations.kernels(values, "ordered")
@@ -169,11 +165,7 @@ def _of_image(
 
 
 def _on_levels(
-    lattice: Lattice,
-    scores: Tensor,
-    values: Tensor,
-    most: int,
-    deadline: Deadline | None,
+    lattice: Lattice, scores: Tensor, values: Tensor, most: int, deadline: Deadline | None
 ) -> Tensor:
     """The ordered filter on levels by tensor operations, on any device."""
     at, counts, _ = assign_levels(scores, most)

@@ -283,11 +283,7 @@ def sweep_parts(
 
 @on_its_device
 def ordered_filter(
-    lattice: Lattice,
-    scores: Tensor,
-    values: Tensor,
-    most: int,
-    deadline: Deadline | None,
+    lattice: Lattice, scores: Tensor, values: Tensor, most: int, deadline: Deadline | None
 ) -> Tensor:
     """The ordered filter of the points of one image: ``(points, labels)``.
 
