@@ -24,9 +24,9 @@ from blocklp.search.best_first import (
     SearchEvent,
     SearchResult,
     check_goal,
+    searched,
 )
 from blocklp.search.parcels import Parcel
-from blocklp.status import Status
 
 RETRIES = 2
 """How often nodes are sent again whose worker's process ended, before they count as unresolved."""
@@ -132,25 +132,20 @@ def branch_and_bound_over(
     search = _SharedSearch(executor, expand, plan, OpenNodes(cutoff, tol), deadline, advice)
     nodes = search.nodes
     nodes.add(Expansion(tuple(roots)))
-    event = nodes.event(0, began)
+    entries: list[Any] = []
+
+    def step(event: SearchEvent) -> SearchEvent:
+        search.send(most - event.nodes)
+        expanded, entries[:] = search.receive()
+        return nodes.event(event.nodes + expanded, began, search.held())
+
+    def heard(event: SearchEvent) -> Any:
+        for entry in entries if log is not None else ():
+            log(entry)
+        return callback is not None and callback(event)
+
     try:
-        while (nodes.heap or search.away) and event.bound < nodes.goal():
-            if event.nodes >= most or deadline.over():
-                status = Status.PASS_LIMIT if event.nodes >= most else Status.TIME_LIMIT
-                break
-            search.send(most - event.nodes)
-            expanded, entries = search.receive()
-            event = nodes.event(event.nodes + expanded, began, search.held())
-            if log is not None:
-                for entry in entries:
-                    log(entry)
-            if callback is not None and callback(event):
-                status = Status.INTERRUPTED
-                break
-        else:
-            status = Status.STALLED  # unless the bound is a proof
-    except KeyboardInterrupt:
-        status = Status.INTERRUPTED
+        event, status = searched(nodes, step, most, deadline, began, heard, search.away)
     finally:
         for part in search.away:  # those that no worker has begun
             part.future.cancel()
