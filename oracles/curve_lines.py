@@ -139,12 +139,10 @@ def slope_range(curve: Curve, above: bool, lower: Tensor, upper: Tensor) -> Slop
 
     Parameters
     ----------
-    curve : Curve
-        The curve.
+    curve, lower, upper
+        As in :func:`extremes`.
     above : bool
         Whether of lines above it.
-    lower, upper : Tensor
-        Ends of the intervals.
     """
     if curve.jumps:
         return _jump_slopes(above, lower, upper)

@@ -242,17 +242,13 @@ class Knapsack(BlockType):
 
         Parameters
         ----------
-        cost, centre : Tensor
-            ``(batch, blocks, dim)``: c and z.
-        step : Tensor
-            ``(batch, 1, 1)``, positive.
-        shared : Tensor
-            ``(dim,)`` float64: 1 for coupled coordinates.
+        cost, centre, step, shared
+            As in :meth:`blocklp.blocks.HasProx.prox`.
 
         Returns
         -------
         Tensor or None
-            ``(batch, blocks, dim)``; None unless all coordinates are coupled.
+            None unless all coordinates are coupled.
         """
         if not bool(shared.all()):
             return None

@@ -66,6 +66,10 @@ class Choice(BlockType):
             return torch.zeros_like(cost[..., 0])
         return roundoff(3, cost.abs().amax(-1) * self.mass)
 
+    def overlap(self, shared: Tensor) -> int:
+        """At most two, since two unit vectors differ in two coordinates."""
+        return max(1, min(2, int(shared.sum())))
+
     @classmethod
     def alike(cls, kinds: Sequence[Self]) -> list[Self]:
         """Make types stackable: where some have masses, all get them."""
@@ -114,17 +118,13 @@ class Simplex(Choice):
 
         Parameters
         ----------
-        cost, centre : Tensor
-            ``(batch, blocks, size)``.
-        step : Tensor
-            ``(batch, 1, 1)``, positive.
-        shared : Tensor
-            ``(size,)`` float64: 1 for coupled coordinates.
+        cost, centre, step, shared
+            As in :meth:`blocklp.blocks.HasProx.prox`.
 
         Returns
         -------
         Tensor or None
-            ``(batch, blocks, size)``; None unless all coordinates are coupled.
+            None unless all coordinates are coupled.
         """
         if not bool(shared.all()):
             return None
@@ -138,10 +138,8 @@ class Simplex(Choice):
 
         Parameters
         ----------
-        cost, centre, point : array
-            ``(size,)``; the point is written.
-        step : float
-            Positive.
+        cost, centre, step, point
+            As in :meth:`blocklp.blocks.HasProxBlock.prox_block`.
         excluded : array or None
             ``(size,)`` bool: masked choices.
         mass : float or None
@@ -166,10 +164,6 @@ class Simplex(Choice):
         if self.mass is not None:
             return None
         return against_others(cost if self.excluded is None else cost.masked_fill(self.excluded, torch.inf))
-
-    def overlap(self, shared: Tensor) -> int:
-        """At most two, since two unit vectors differ in two coordinates."""
-        return max(1, min(2, int(shared.sum())))
 
     def soft_min(self, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Weights of all choices."""
@@ -267,10 +261,6 @@ class AtMostOne(Choice):
         if self.excluded is not None:
             allowed = allowed.masked_fill(self.excluded, torch.inf)
         return against_others(allowed)[..., 1:]
-
-    def overlap(self, shared: Tensor) -> int:
-        """At most two, since two unit vectors differ in two coordinates."""
-        return max(1, min(2, int(shared.sum())))
 
     def soft_min(self, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Weights of all choices and of none."""
