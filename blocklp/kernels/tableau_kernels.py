@@ -98,7 +98,7 @@ def _entering(
     entries, total = t[row], 0.0
     breakpoints(entries, sign, reduced, above, least, ratio)
     while True:
-        column = next_breakpoint(entries, ratio)
+        column: int = next_breakpoint(entries, ratio)
         if column < 0:
             return -1
         k = outside[column]

@@ -43,7 +43,7 @@ def _projection_passes(plan: Plan, x: Tensor, slack: Tensor, most: int) -> tuple
         if k % BETWEEN == 0 and (plan.deadline.over() or (k and not bool(actives.any()))):
             break
         for by_row, own, numbers in each:
-            given = own.units, *sizes, slots, own.given, *matrix, numbers, momenta, actives, partial
-            launch(kernels.projection_pass, (batch * own.units,), *given, ROWS=by_row, **TILES)
+            rest = *sizes, slots, own.given, *matrix, numbers, momenta, actives, partial
+            launch(kernels.projection_pass, (batch * own.units,), own.units, *rest, ROWS=by_row, **TILES)
         launch(kernels.projection_decide, (batch,), *decided, LANES=LANES)
     return found, passes

@@ -140,8 +140,9 @@ def branch_and_bound_over(
         return nodes.event(event.nodes + expanded, began, search.held())
 
     def heard(event: SearchEvent) -> Any:
-        for entry in entries if log is not None else ():
-            log(entry)
+        if log is not None:
+            for entry in entries:
+                log(entry)
         return callback is not None and callback(event)
 
     try:

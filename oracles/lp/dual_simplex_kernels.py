@@ -47,7 +47,7 @@ def _entering(
     breakpoints(entries, sign, reduced, above, least, ratio)
     total = 0.0
     while True:
-        column = next_breakpoint(entries, ratio)
+        column: int = next_breakpoint(entries, ratio)
         if column < 0:
             return -1
         total += abs(entries[column]) * width[column]
