@@ -96,15 +96,8 @@ def fenchel_young(
         ``(batch, *shape of the parameter)``.
     solution : Tensor
         ``(batch, *shape of the variables)``: labels, such as optima of true costs.
-    index : Tensor, optional
-        ``(batch,)`` integers: rows of the data set, whose last solve is the start of this one.
-    reduction : str
-        ``"mean"``, ``"sum"`` or ``"none"`` for one value each.
-
-    Returns
-    -------
-    Tensor
-        ``()`` or ``(batch,)``, in the dtype of the predicted costs.
+    index, reduction
+        As in :func:`spo_plus`, and so is what is returned.
 
     Raises
     ------
@@ -138,12 +131,7 @@ def imitation(
     layer : Layer
         Of any mode.
     predicted, solution, index, reduction
-        As in :func:`fenchel_young`.
-
-    Returns
-    -------
-    Tensor
-        ``()`` or ``(batch,)``, in the dtype of the predicted costs.
+        As in :func:`fenchel_young`, and so is what is returned.
 
     Raises
     ------
@@ -183,15 +171,10 @@ def regret(
         ``(batch,)``: optimal values of the true costs, all parts of the objective included; without, they are
         computed.
     index, reduction
-        As in :func:`spo_plus`.
+        As in :func:`spo_plus`, and so is what is returned.
     normalised : bool
         Whether regrets are divided by the mean magnitude of the optimal values, so that their mean is the
         ratio of both sums.
-
-    Returns
-    -------
-    Tensor
-        ``()`` or ``(batch,)``, in the dtype of the predicted costs.
 
     Raises
     ------

@@ -64,10 +64,8 @@ def real(value: object, name: str, *, positive: bool = True) -> float:
 
     Parameters
     ----------
-    value : object
-        Given by the caller; booleans are refused.
-    name : str
-        Of the option, for messages.
+    value, name
+        As in :func:`whole`.
     positive : bool
         Whether zero is refused too.
 

@@ -6,7 +6,6 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 import torch
@@ -49,12 +48,7 @@ class LiveLine:
             self._drawn = -math.inf
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -155,17 +149,12 @@ class ElapsedTime(LiveLine):
         while not self._ended.wait(self._after):
             self.draw(lambda: f"{self._what} | {time.perf_counter() - began:.0f} s")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        super().__exit__(kind, error, trace)
+        super().__exit__(*raised)
 
 
 def describe(event: Event) -> str:

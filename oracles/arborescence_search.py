@@ -27,10 +27,8 @@ def contract(
 
     Parameters
     ----------
-    first, last : int
-        The blocks, from ``first`` to before ``last``.
-    ends : ndarray
-        ``(2, arcs)`` int64: tails and heads.
+    first, last, ends
+        As in :func:`blocklp.oracles.path_search.walk`.
     order : ndarray
         ``(blocks, arcs)`` int64: arcs by their heads, those of each by rising cost.
     cost : ndarray

@@ -115,10 +115,8 @@ class Edge(FiniteVertices):
 
         Parameters
         ----------
-        cost, centre, point : array
-            ``(3,)``; the point is written.
-        step : float
-            Positive.
+        cost, centre, step, point
+            As in :meth:`blocklp.blocks.HasProxBlock.prox_block`.
         excluded : array or None
             ``(4,)`` bool: masked vertices.
         """

@@ -139,12 +139,10 @@ def slope_range(curve: Curve, above: bool, lower: Tensor, upper: Tensor) -> Slop
 
     Parameters
     ----------
-    curve : Curve
-        The curve.
+    curve, lower, upper
+        As in :func:`extremes`.
     above : bool
         Whether of lines above it.
-    lower, upper : Tensor
-        Ends of the intervals.
     """
     if curve.jumps:
         return _jump_slopes(above, lower, upper)
@@ -170,10 +168,8 @@ def split_point(curve: Curve, lower: Tensor, upper: Tensor) -> Tensor:
 
     Parameters
     ----------
-    curve : Curve
-        The curve.
-    lower, upper : Tensor
-        Ends of the intervals.
+    curve, lower, upper
+        As in :func:`extremes`.
     """
     middle, chord, width = lower / 2 + upper / 2, _chord(curve, lower, upper), upper - lower
     one = torch.ones_like(chord)

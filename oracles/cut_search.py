@@ -22,12 +22,10 @@ def separate(
 
     Parameters
     ----------
-    first, last : int
-        The blocks, from ``first`` to before ``last``.
-    ends : ndarray
-        ``(2, arcs)`` int64: tails and heads.
-    out, into : tuple of ndarray
-        ``(nodes + 1,)`` and ``(arcs,)`` int64: where the arcs of every node begin, by tail and by head.
+    first, last, ends
+        As in :func:`blocklp.oracles.path_search.walk`.
+    out, into
+        As in :func:`blocklp.oracles.path_search.send`.
     cost : ndarray
         ``(blocks, nodes)`` float64: what a node costs on the side of the sources; infinite where it must not
         be there, minus infinity where it must.

@@ -242,17 +242,13 @@ class Knapsack(BlockType):
 
         Parameters
         ----------
-        cost, centre : Tensor
-            ``(batch, blocks, dim)``: c and z.
-        step : Tensor
-            ``(batch, 1, 1)``, positive.
-        shared : Tensor
-            ``(dim,)`` float64: 1 for coupled coordinates.
+        cost, centre, step, shared
+            As in :meth:`blocklp.blocks.HasProx.prox`.
 
         Returns
         -------
         Tensor or None
-            ``(batch, blocks, dim)``; None unless all coordinates are coupled.
+            None unless all coordinates are coupled.
         """
         if not bool(shared.all()):
             return None
@@ -311,12 +307,8 @@ class Knapsack(BlockType):
 
         Parameters
         ----------
-        cost, centre, point : array
-            ``(dim,)``; the point is written.
-        step : float
-            Positive.
-        weights, lower, upper : array
-            ``(dim,)``.
+        cost, centre, step, point, weights, lower, upper
+            As in :meth:`blocklp.blocks.Box.prox_block`, and weights ``(dim,)``.
         capacity, least : float or None
             Sides of the load.
         """

@@ -73,16 +73,10 @@ def send(
 
     Parameters
     ----------
-    first, last : int
-        The blocks, from ``first`` to before ``last``.
-    ends : ndarray
-        ``(2, arcs)`` int64: tails and heads.
+    first, last, ends, cost, terminals
+        As in :func:`walk`.
     out, into : tuple of ndarray
         ``(nodes + 1,)`` and ``(arcs,)`` int64: where the arcs of every node begin, by tail and by head.
-    cost : ndarray
-        ``(blocks, arcs)`` float64, infinite for masked arcs.
-    terminals : tuple of ndarray
-        ``(blocks,)`` int64 each: sources and targets.
     taken, price, feasible : ndarray
         ``(blocks, arcs)`` bool, ``(blocks, nodes)`` float64 and ``(blocks,)`` bool: written over by the flow,
         potentials of the nodes, and whether there is such a flow.

@@ -281,10 +281,8 @@ class ReluHull(BlockType):
 
     Raises
     ------
-    ShapeError
-        If the bounds have another shape.
-    ModelError
-        If a lower bound is above its upper bound or not finite.
+    ShapeError, ModelError
+        As :class:`ReluAffine` does.
     """
 
     block_data = ("lower", "upper")

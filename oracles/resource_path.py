@@ -289,21 +289,7 @@ class ResourcePath(BlockType):
 def _latest(ends: Tensor, consumption: Tensor, lower: Tensor, upper: Tensor, target: Tensor) -> Tensor:
     """The largest amounts at each node with which a target may still be reached, for each resource by itself.
 
-    Parameters
-    ----------
-    ends : Tensor
-        ``(2, arcs)`` int64: tails and heads.
-    consumption : Tensor
-        ``(..., arcs, resources)`` int64.
-    lower, upper : Tensor
-        ``(..., nodes, resources)`` int64: least and largest amounts.
-    target : Tensor
-        ``(...)`` int64.
-
-    Returns
-    -------
-    Tensor
-        ``(..., nodes, resources)`` int64, -1 where there are no such amounts.
+    They are ``(..., nodes, resources)`` int64, like the bounds, and -1 where there are none.
     """
     onto = ends[0][:, None].expand(*upper.shape[:-2], ends.shape[1], upper.shape[-1])
     at_target = torch.arange(upper.shape[-2])[:, None] == target[..., None, None]

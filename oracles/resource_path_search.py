@@ -28,16 +28,10 @@ def label(
 
     Parameters
     ----------
-    first, last : int
-        The blocks, from ``first`` to before ``last``.
-    ends : ndarray
-        ``(2, arcs)`` int64: tails and heads.
+    first, last, ends, cost, terminals
+        As in :func:`blocklp.oracles.path_search.walk`.
     out : tuple of ndarray
         ``(nodes + 1,)`` and ``(arcs,)`` int64: where the arcs of every node begin, by tail.
-    cost : ndarray
-        ``(blocks, arcs)`` float64, infinite for masked arcs.
-    terminals : tuple of ndarray
-        ``(blocks,)`` int64 each: sources and targets.
     resources : tuple of ndarray
         Consumption ``(blocks or 1, arcs, resources)``, least and largest amounts at each node
         ``(blocks or 1, nodes, resources)``, and the largest ones there with which another node may still be

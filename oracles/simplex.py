@@ -22,17 +22,8 @@ class Choice(BlockType):
 
     Parameters
     ----------
-    size : int
-        Number of variables of a block, at least 1.
-    mass : array_like
-        A number, ``(blocks,)`` or ``(batch, blocks)``, positive, finite.
-
-    Raises
-    ------
-    ModelError
-        If the size is not a positive integer, or a mass not positive.
-    ShapeError
-        If the masses have another shape.
+    size, mass
+        As in :class:`Simplex`.
     """
 
     by_rows = True
@@ -74,6 +65,10 @@ class Choice(BlockType):
         if self.mass is None:
             return torch.zeros_like(cost[..., 0])
         return roundoff(3, cost.abs().amax(-1) * self.mass)
+
+    def overlap(self, shared: Tensor) -> int:
+        """At most two, since two unit vectors differ in two coordinates."""
+        return max(1, min(2, int(shared.sum())))
 
     @classmethod
     def alike(cls, kinds: Sequence[Self]) -> list[Self]:
@@ -123,17 +118,13 @@ class Simplex(Choice):
 
         Parameters
         ----------
-        cost, centre : Tensor
-            ``(batch, blocks, size)``.
-        step : Tensor
-            ``(batch, 1, 1)``, positive.
-        shared : Tensor
-            ``(size,)`` float64: 1 for coupled coordinates.
+        cost, centre, step, shared
+            As in :meth:`blocklp.blocks.HasProx.prox`.
 
         Returns
         -------
         Tensor or None
-            ``(batch, blocks, size)``; None unless all coordinates are coupled.
+            None unless all coordinates are coupled.
         """
         if not bool(shared.all()):
             return None
@@ -147,10 +138,8 @@ class Simplex(Choice):
 
         Parameters
         ----------
-        cost, centre, point : array
-            ``(size,)``; the point is written.
-        step : float
-            Positive.
+        cost, centre, step, point
+            As in :meth:`blocklp.blocks.HasProxBlock.prox_block`.
         excluded : array or None
             ``(size,)`` bool: masked choices.
         mass : float or None
@@ -175,10 +164,6 @@ class Simplex(Choice):
         if self.mass is not None:
             return None
         return against_others(cost if self.excluded is None else cost.masked_fill(self.excluded, torch.inf))
-
-    def overlap(self, shared: Tensor) -> int:
-        """At most two, since two unit vectors differ in two coordinates."""
-        return max(1, min(2, int(shared.sum())))
 
     def soft_min(self, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Weights of all choices."""
@@ -209,17 +194,8 @@ class AtMostOne(Choice):
 
     Parameters
     ----------
-    size : int
-        Number of variables of a block, at least 1.
-    mass : array_like
-        A number, ``(blocks,)`` or ``(batch, blocks)``, positive, finite.
-
-    Raises
-    ------
-    ModelError
-        If the size is not a positive integer, or a mass not positive.
-    ShapeError
-        If the masses have another shape.
+    size, mass
+        As in :class:`Simplex`, and so are errors.
     """
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
@@ -236,11 +212,6 @@ class AtMostOne(Choice):
         ----------
         cost, centre, step, shared
             As in :meth:`Simplex.prox`.
-
-        Returns
-        -------
-        Tensor or None
-            ``(batch, blocks, size)``; None unless all coordinates are coupled.
         """
         if not bool(shared.all()):
             return None
@@ -258,14 +229,10 @@ class AtMostOne(Choice):
 
         Parameters
         ----------
-        cost, centre, point : array
-            ``(size,)``; the point is written.
-        step : float
-            Positive.
+        cost, centre, point, step, mass
+            As in :meth:`Simplex.prox_block`.
         excluded : array or None
             ``(size + 1,)`` bool: whether none may be chosen, and masked choices.
-        mass : float or None
-            None for 1.
         """
         total, level, last = 1.0 if mass is None else mass, 0.0, np.inf
         if excluded is not None and excluded[0]:  # one must be chosen
@@ -294,10 +261,6 @@ class AtMostOne(Choice):
         if self.excluded is not None:
             allowed = allowed.masked_fill(self.excluded, torch.inf)
         return against_others(allowed)[..., 1:]
-
-    def overlap(self, shared: Tensor) -> int:
-        """At most two, since two unit vectors differ in two coordinates."""
-        return max(1, min(2, int(shared.sum())))
 
     def soft_min(self, cost: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Weights of all choices and of none."""

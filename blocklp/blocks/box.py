@@ -48,17 +48,8 @@ class Box(BlockType):
 
         Parameters
         ----------
-        cost, centre : Tensor
-            ``(batch, blocks, dim)``.
-        step : Tensor
-            ``(batch, 1, 1)``, positive.
-        shared : Tensor
-            ``(dim,)``: 1 for coordinates that other blocks share, 0 for the others.
-
-        Returns
-        -------
-        Tensor
-            ``(batch, blocks, dim)``.
+        cost, centre, step, shared
+            As in :meth:`blocklp.blocks.HasProx.prox`.
         """
         near = torch.minimum(torch.maximum(centre - step * cost, self.lower), self.upper)
         if bool(shared.all()):
@@ -71,10 +62,8 @@ class Box(BlockType):
 
         Parameters
         ----------
-        cost, centre, point : array
-            ``(dim,)``; the point is written.
-        step : float
-            Positive.
+        cost, centre, step, point
+            As in :meth:`blocklp.blocks.HasProxBlock.prox_block`.
         lower, upper : array
             ``(dim,)``.
         """
@@ -86,15 +75,9 @@ class Box(BlockType):
 
         Parameters
         ----------
-        cost, point : Tensor
-            ``(batch, blocks, dim)``; the point is not read, since coordinates do not depend on each other.
-        shared : Tensor
-            ``(dim,)``: 1 for coordinates that other blocks share, 0 for those to choose.
-
-        Returns
-        -------
-        Tensor
-            ``(batch, blocks, k)``: the k coordinates to choose.
+        cost, point, shared
+            As in :meth:`blocklp.blocks.HasCompletion.complete`; the point is not read, since coordinates do
+            not depend on each other.
         """
         best = torch.where(cost < 0, self.upper, self.lower)
         return best[..., (shared == 0).to(cost.device)] if bool(shared.any()) else best

@@ -217,8 +217,8 @@ class HasMinMarginals(Protocol):
 
         Parameters
         ----------
-        cost : Tensor
-            ``(batch, blocks, dim)``, in the dtype and on the device of the solver.
+        cost
+            As in :meth:`blocklp.BlockType.min_oracle`.
 
         Returns
         -------

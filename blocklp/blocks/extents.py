@@ -88,21 +88,7 @@ _asked_once = functools.lru_cache(16)(_asked)  # thousands of models may share a
 def _answers(kind: BlockType, costs: Tensor, rows: int, count: int, kept: bool) -> tuple[Tensor, Tensor]:
     """Answers of blocks at costs ``(costs, dim)``: one instance, or one cost.
 
-    Parameters
-    ----------
-    kind : BlockType
-        The type.
-    costs : Tensor
-        ``(costs, dim)`` float64.
-    rows, count : int
-        Instances and blocks.
-    kept : bool
-        Whether points are returned too.
-
-    Returns
-    -------
-    points, values : Tensor
-        ``(costs, rows, count, dim)``, or with no rows; and ``(costs, rows, count)``.
+    Points, where they are kept, are ``(costs, rows, count, dim)``, and values ``(costs, rows, count)``.
     """
     full = costs[:, None].expand(-1, count, -1) if rows == 1 else costs.expand(rows, count, -1)
     point, value = kind.min_oracle(full.contiguous())

@@ -100,17 +100,12 @@ def barrier_jacobians(
     ----------
     f, inequality
         As in :func:`barrier_objective`.
-    parameters : sequence of Tensor
-        ``(batch, *shape)`` float64 each.
+    parameters
+        As in :func:`blocklp.declarative.unconstrained.unconstrained_jacobians`, and so is what is returned.
     y : Tensor
         ``(batch, n)`` float64: minimisers of :func:`barrier_objective`.
     t : float
         That of the barrier.
-
-    Returns
-    -------
-    tuple of Tensor
-        ``(batch, n, *shape)`` for each parameter.
 
     Raises
     ------

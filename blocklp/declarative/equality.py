@@ -29,19 +29,14 @@ def null_space_jacobians(
 
     Parameters
     ----------
-    f : callable
-        ``f(*parameters, y) -> (batch,)``.
+    f
+        As in :func:`blocklp.declarative.unconstrained.unconstrained_jacobians`, and so is what is returned.
     parameters : sequence of Tensor
         ``(batch, *shape)`` float64 each; A and b do not depend on them.
     y : Tensor
         ``(batch, n)`` float64: stationary points of f on the affine set.
     matrix : Tensor
         A, ``(k, n)`` or ``(batch, k, n)`` of rank k.
-
-    Returns
-    -------
-    tuple of Tensor
-        ``(batch, n, *shape)`` for each parameter.
 
     Raises
     ------
@@ -65,12 +60,7 @@ def lagrange_jacobians(
     Parameters
     ----------
     f, parameters, y, matrix
-        As in :func:`null_space_jacobians`.
-
-    Returns
-    -------
-    tuple of Tensor
-        ``(batch, n, *shape)`` for each parameter.
+        As in :func:`null_space_jacobians`, and so is what is returned.
 
     Raises
     ------

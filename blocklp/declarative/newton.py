@@ -206,12 +206,8 @@ def linearised(conditions: Conditions, z: Tensor, tensors: Sequence[Tensor], n: 
     ----------
     conditions : Conditions
         F of the problem.
-    z : Tensor
-        ``(batch, n + m + k)`` float64: y and the multipliers of inequalities and equations.
-    tensors : sequence of Tensor
-        Parameters, and with equations A ``(batch, k, n)`` and b ``(batch, k)``.
-    n : int
-        Number of variables.
+    z, tensors, n
+        As in :meth:`blocklp.declarative.optimality.Conditions.parts`.
 
     Returns
     -------

@@ -171,17 +171,7 @@ def argmax(
     Parameters
     ----------
     f, *parameters, start, equality, inequality, t
-        As in :func:`argmin`.
-
-    Returns
-    -------
-    Tensor
-        ``(batch, n)`` float64.
-
-    Raises
-    ------
-    ModelError, ShapeError, NonFiniteError
-        As :func:`argmin`.
+        As in :func:`argmin`, and so are errors.
     """
     return minimise(Negative(f), *parameters, start=start, equality=equality, inequality=inequality, t=t).y
 
@@ -211,17 +201,7 @@ def minimise(
     Parameters
     ----------
     f, *parameters, start, equality, inequality, t
-        As in :func:`argmin`.
-
-    Returns
-    -------
-    Minimum
-        With gradients.
-
-    Raises
-    ------
-    ModelError, ShapeError, NonFiniteError
-        As :func:`argmin`.
+        As in :func:`argmin`, and so are errors.
     """
     if not t > 0:
         raise ModelError(f"t is {t}; it must be positive, infinite for the minimiser itself")

@@ -146,19 +146,14 @@ def kkt_jacobians(
     ----------
     f, inequality
         As in :func:`blocklp.declarative.barrier.barrier_objective`.
-    parameters : sequence of Tensor
-        ``(batch, *shape)`` float64 each.
+    parameters
+        As in :func:`blocklp.declarative.unconstrained.unconstrained_jacobians`, and so is what is returned.
     y : Tensor
         ``(batch, n)`` float64: minimisers.
     multipliers : Tensor
         ``(batch, m)`` float64: :math:`\lambda \ge 0`, :math:`-1 / (t c)` for a finite t.
     t : float
         That of the barrier; infinite for none.
-
-    Returns
-    -------
-    tuple of Tensor
-        ``(batch, n, *shape)`` for each parameter.
 
     Raises
     ------

@@ -166,10 +166,8 @@ def proof(problem: Decomposition, duals: Tensor, bound: Tensor) -> Tensor:
 
     Parameters
     ----------
-    problem : Decomposition
-        The problem.
-    duals : Tensor
-        ``(batch, copies)`` float64: multipliers.
+    problem, duals
+        As in :func:`corrected`.
     bound : Tensor
         ``(batch,)`` float64: their bound.
 

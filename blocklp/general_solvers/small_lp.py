@@ -40,22 +40,13 @@ def minimum(
 
     Parameters
     ----------
-    cost, matrix : ndarray
-        ``(dim,)`` and ``(rows, dim)`` float64.
-    lower, upper : ndarray
-        ``(rows,)`` float64, may be infinite.
-    x_lower, x_upper : ndarray or float
-        ``(dim,)`` bounds of the variables, may be infinite.
+    cost, matrix, lower, upper, x_lower, x_upper
+        As in :func:`optimum`, and so are errors.
 
     Returns
     -------
     ndarray or None
         ``(dim,)`` minimiser, or ``None`` if there is no feasible point.
-
-    Raises
-    ------
-    BlocklpError
-        If the LP is unbounded or HiGHS gives up.
     """
     found = optimum(cost, matrix, lower, upper, x_lower, x_upper)
     return None if found is None else found[0]

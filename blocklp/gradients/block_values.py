@@ -46,9 +46,8 @@ def value_at(kind: BlockType, cost: Tensor, point: Tensor) -> Tensor:
     ----------
     kind : BlockType
         The type; attributes that require gradients are the data.
-    cost, point : Tensor
-        ``(batch, blocks, dim)`` float64 on the CPU, without gradients: multipliers of the blocks, and
-        minimisers of these costs over the blocks.
+    cost, point
+        As in :meth:`blocklp.blocks.HasValueAt.value_at`.
 
     Returns
     -------

@@ -226,20 +226,12 @@ def advance(
 
     Parameters
     ----------
-    begin, stop : int
-        Units to deal with; a unit is a tile of blocks of one instance.
+    begin, stop, start, masked, huge, eta
+        As in :func:`ask`.
     duals : array
         ``(batch, copies)``: the multipliers, whose costs of the vertices are the slopes.
-    start : int
-        First copy of the group.
     table, gram : array
         ``(vertices, dim)``, and ``(vertices, vertices)``: inner products in the coupled coordinates.
-    masked : array
-        ``(batch or 1, blocks or 0, vertices)`` bool: vertices that bounds rule out.
-    huge : float
-        Cost of a masked vertex.
-    eta : array
-        ``(batch,)``: the proximal weight.
     momentum : array
         ``(batch,)``: part of the step by which weights are extrapolated.
     repeats : int
@@ -330,24 +322,16 @@ def renew(
 
     Parameters
     ----------
-    begin, stop : int
-        Units to deal with; a unit is a tile of blocks of one instance.
+    begin, stop, start, eta, repeats, ruled_out
+        As in :func:`ask` and :func:`advance`.
     slopes : array
         ``(batch, copies)``: gradient of the model, at which the oracle was asked.
-    start : int
-        First copy of the group.
     found : array
         ``(batch, dim, blocks)``: the oracle's points.
     least : array
         ``(batch, blocks)``: their values.
     coupled : array
         ``(dim,)``: 1 for coordinates that other blocks share.
-    eta : array
-        ``(batch,)``: the proximal weight.
-    repeats : int
-        Number of steps.
-    ruled_out : float
-        Less than any real cost (:func:`blocklp.methods.active_set.ruled_out`).
     atoms : array
         ``(batch, atoms, dim, blocks)``, written.
     weights : array

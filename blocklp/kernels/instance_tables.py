@@ -14,6 +14,12 @@ from blocklp.decomposition.problem import Decomposition, Group
 from blocklp.decomposition.valid_bounds import NOISE, with_offset
 from blocklp.kernels.block_source import block_data
 
+Best = tuple[Tensor, Tensor]
+"""Best bounds and their multipliers, or best values and their points, which are written.
+
+``(batch,)`` float64, and ``(batch, copies)`` or, in float64, ``(batch, variables)``.
+"""
+
 
 @dataclass(frozen=True)
 class InstanceTables:

@@ -18,7 +18,7 @@ from blocklp.decomposition.problem import Decomposition, Group
 from blocklp.kernels.block_source import block_data, module_of
 from blocklp.kernels.compiled import TURNS, arrays, tiles
 from blocklp.kernels.instance_arrays import Arrays
-from blocklp.kernels.instance_tables import InstanceTables, valid_blocks
+from blocklp.kernels.instance_tables import Best, InstanceTables, valid_blocks
 
 _NO_TURNS, _NO_TOTALS = np.zeros(0, np.int64), np.zeros((0, 8))
 _WHOLE_BOUND = _NO_TURNS, np.zeros((0, 3, 0)), _NO_TOTALS
@@ -56,10 +56,8 @@ class InstanceLoops(InstanceTables):
 
         Parameters
         ----------
-        problem : Decomposition
-            The problem, in float64.
-        group : int
-            Number of the only group that shares variables.
+        problem, group
+            As in :meth:`laid_out`.
         module : ModuleType
             Its loops.
         divided : tuple or None
@@ -236,13 +234,7 @@ class InstanceLoops(InstanceTables):
         return -(-problem.groups[self.group].blocks // int(self.module.RUN))
 
     def bounds(
-        self,
-        problem: Decomposition,
-        duals: Tensor,
-        limits: tuple[float, float],
-        primal: Tensor,
-        best: Tensor,
-        best_duals: Tensor,
+        self, problem: Decomposition, duals: Tensor, limits: tuple[float, float], primal: Tensor, kept: Best
     ) -> Tensor:
         """Evaluate multipliers and keep the best (:func:`blocklp.engine.best_bound.improve`).
 
@@ -256,32 +248,26 @@ class InstanceLoops(InstanceTables):
             Relative improvement that counts, and part of the gap that does not.
         primal : Tensor
             ``(batch,)`` float64: values of the best points.
-        best, best_duals : Tensor
-            ``(batch,)`` float64 and ``(batch, copies)``: best bounds and their multipliers, written.
+        kept : Best
+            Best bounds and their multipliers.
 
         Returns
         -------
         Tensor
             ``(batch,)`` float64: the bounds.
         """
-        bound, own = best.clone(), self._arrays(problem)
+        bound, own = kept[0].clone(), self._arrays(problem)
         units, shared = len(self.active), _WHOLE_BOUND
         if len(self.rest) == 1 and self.parts > 1:
             sums, totals = np.empty((self.parts, 3, self.used)), np.empty((self.parts, 8))
             units, shared = self.parts, (_new_turns(), sums, totals)
         table = (own.layout, self.used, own.masks[0], own.variables, own.box[:2], own.others)
-        rest = (duals, limits, primal, (bound, best, best_duals), own.data)
+        rest = (duals, limits, primal, (bound, *kept), own.data)
         self.module.bounds(units, shared, self.parts, self.active, *table, *rest)
         return bound
 
     def completed(
-        self,
-        problem: Decomposition,
-        limits: tuple[float, float],
-        mean: Tensor,
-        bound: Tensor,
-        primal: Tensor,
-        x: Tensor,
+        self, problem: Decomposition, limits: tuple[float, float], mean: Tensor, bound: Tensor, kept: Best
     ) -> None:
         """Complete means of copies, and keep better points (:func:`blocklp.engine.points.offer_mean`).
 
@@ -295,15 +281,15 @@ class InstanceLoops(InstanceTables):
             ``(batch, variables)``: means of the copies, of any precision.
         bound : Tensor
             ``(batch,)`` float64: the best bounds.
-        primal, x : Tensor
-            ``(batch,)`` and ``(batch, variables)`` float64: best values and points, written.
+        kept : Best
+            Best values and points.
         """
         units, shared, own = len(self.active), _WHOLE_POINT, self._arrays(problem)
         if len(self.rest) == 1 and self.parts > 1:
             found, totals = np.empty((2, self.ends)), np.empty((self.parts, 8))
             units, shared = self.parts, (_new_turns(), found, totals)
         table = (own.layout, self.ends, own.masks, own.costs, own.box)
-        rest = (limits, mean, (bound, own.size), primal, x, own.data)
+        rest = (limits, mean, (bound, own.size), *kept, own.data)
         self.module.completed(units, shared, self.parts, self.active, *table, *rest)
 
     def finished(self, problem: Decomposition, rows: Tensor, x: Tensor) -> None:

@@ -192,12 +192,10 @@ def curvature(
 
     Parameters
     ----------
-    _first, _last : int
-        Not used: there is one unit of work.
+    _first, _last, columns, free
+        As in :func:`project` and :func:`free_variables`.
     weight : ndarray
         (variables,).
-    columns, free : tuples of arrays
-        As in :func:`project` and :func:`free_variables`.
     sums, rows : ndarray
         (rows,) float64 of zeros, which are zeros again in the end, and int64: scratch.
     out : ndarray
@@ -232,9 +230,7 @@ def curvature_product(
 
     Parameters
     ----------
-    _first, _last : int
-        Not used: there is one unit of work.
-    weight, columns, free : ndarray, tuple of arrays, tuple of arrays
+    _first, _last, weight, columns, free
         As in :func:`curvature`.
     v, out : ndarray
         (rows,); ``out`` is written.
@@ -268,12 +264,8 @@ def curvature_diagonal(
 
     Parameters
     ----------
-    _first, _last : int
-        Not used: there is one unit of work.
-    weight, columns, free, sums, rows : ndarray, tuple of arrays, tuple of arrays, ndarray, ndarray
-        As in :func:`curvature`.
-    out : ndarray
-        (rows,), written.
+    _first, _last, weight, columns, free, sums, rows, out
+        As in :func:`curvature`; (rows,) of ``out`` are written.
     """
     start, row, entry = columns
     index, last, length = free

@@ -206,7 +206,7 @@ def _improved_bounds(
 ) -> tuple[Tensor, Tensor]:
     """See :func:`blocklp.engine.best_bound.improved_bounds`."""
     best = best.clone()
-    return _instances(plan).bounds(plan.problem, duals, limits, primal, best, best_duals), best
+    return _instances(plan).bounds(plan.problem, duals, limits, primal, (best, best_duals)), best
 
 
 @implements("offer_mean", "numba", _checked)
@@ -214,7 +214,7 @@ def _offer_mean(
     plan: Plan, mean: Tensor, limits: tuple[float, float], bound: Tensor, primal: Tensor, x: Tensor
 ) -> None:
     """See :func:`blocklp.engine.points.offer_mean`."""
-    _instances(plan).completed(plan.problem, limits, mean, bound, primal, x)
+    _instances(plan).completed(plan.problem, limits, mean, bound, (primal, x))
 
 
 @implements("finish_points", "numba", _checked)

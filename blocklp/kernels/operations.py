@@ -143,19 +143,14 @@ def lays_out(backend: str) -> Callable[[Function], Function]:
 
     Parameters
     ----------
-    backend : str
-        Name of the backend.
+    backend
+        As in :func:`implements`, and so are errors.
 
     Returns
     -------
     callable
         A decorator of a function that takes a plan, and whether passes may take whole instances, and returns
         tables (:class:`blocklp.kernels.plan.Tables`), or None where the backend has none for the problem.
-
-    Raises
-    ------
-    OptionError
-        If there is no such backend.
     """
     known(backend)
 

@@ -79,20 +79,14 @@ def row_product(
 
     Parameters
     ----------
-    group : ndarray
-        ``(7,)`` int64: a row of the groups of :class:`blocklp.kernels.row_layout.RowLayout`.
+    group, first, count, place, values
+        As in :func:`gather`.
     entries : ndarray
         ``(entries,)``: the entries of all matrices of an instance.
     r : int
         Which of the rows of each block.
-    first, count : int
-        The first block of the tile, and how many blocks it has.
     sparse : tuple of ndarray
         Where rows beside the blocks begin, and their columns (:class:`blocklp.kernels.row_layout.RowLayout`).
-    place : ndarray
-        ``(copies,)`` int64: the variable of each copy.
-    values : ndarray
-        ``(variables,)``.
     near : ndarray
         ``(rooms, TILE)``: what :func:`gather` wrote, if there is room.
     reached : ndarray
@@ -156,18 +150,10 @@ def add_adjoint(
 
     Parameters
     ----------
-    group : ndarray
-        ``(7,)`` int64: a row of the groups of :class:`blocklp.kernels.row_layout.RowLayout`.
-    entries : ndarray
-        ``(entries,)``: the entries of all matrices of an instance.
-    first, count : int
-        The first block of the tile, and how many blocks it has.
+    group, entries, first, count, sparse, place
+        As in :func:`row_product`.
     y : ndarray
         ``(rows,)``: duals of all rows of an instance.
-    sparse : tuple of ndarray
-        Where rows beside the blocks begin, and their columns (:class:`blocklp.kernels.row_layout.RowLayout`).
-    place : ndarray
-        ``(copies,)`` int64: the variable of each copy.
     copy : ndarray
         ``(TILE,)``: room.
     sums : ndarray

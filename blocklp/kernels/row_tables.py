@@ -111,13 +111,8 @@ class SparseSums:
             :attr:`sources`.
         long : Tensor
             ``(n, sums)`` bool: sums that are tiles of their own, all of more than :data:`LONG` terms.
-        runs : list of int
-            Numbers of sums, one run after the other.
-
-        Returns
-        -------
-        SparseSums
-            The tables, on the device of the terms.
+        runs
+            As in :meth:`of`, and so is what is returned.
         """
         tiles, depth = _tiles(long, runs)
         ends = (int(t.amax()) if t.numel() else 0 for t in terms)

@@ -58,26 +58,47 @@ def _leaving(inside: Any, sides: Any, value: Any, weight: Any, slack: float, lat
 
 
 @compile(nogil=True, error_model="numpy", fastmath=EXACT)
+def breakpoints(entries: Any, sign: float, reduced: Any, above: Any, least: float, ratio: Any) -> None:
+    """How far duals can go until each reduced cost is zero; infinite where it never is.
+
+    Parameters
+    ----------
+    entries, reduced, above, ratio : ndarray
+        ``(columns,)``: the leaving row, reduced costs, which variables are at their upper bounds, and what is
+        written.
+    sign, least : float
+        Which way the row leaves, and the least magnitude of a pivot.
+    """
+    for j in range(len(entries)):
+        slope = sign * entries[j]
+        able = abs(slope) > least and (slope < 0 if above[j] else slope > 0)
+        ratio[j] = abs(reduced[j]) / abs(slope) if able else np.inf
+
+
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
+def next_breakpoint(entries: Any, ratio: Any) -> int:
+    """The column of the least ratio, and of the largest pivot, the most accurate, among ties; -1 for none."""
+    column = -1
+    for j in range(len(entries)):
+        if ratio[j] < np.inf and (
+            column < 0
+            or ratio[j] < ratio[column]
+            or (ratio[j] == ratio[column] and abs(entries[j]) > abs(entries[column]))
+        ):
+            column = j
+    return column
+
+
+@compile(nogil=True, error_model="numpy", fastmath=EXACT)
 def _entering(
     t: Any, row: int, sign: float, need: float, least: float, basis: Any, sides: Any, room: Any
 ) -> int:
     """The column where breakpoints add up to ``need``, -1 if they do not; those before it change sides."""
     (reduced, outside, _, above), (low, high), (at, ratio, _, value, _) = basis, sides, room
     entries, total = t[row], 0.0
-    for j in range(len(entries)):
-        slope = sign * entries[j]
-        able = abs(slope) > least and (slope < 0 if above[j] else slope > 0)
-        ratio[j] = abs(reduced[j]) / abs(slope) if able else np.inf
+    breakpoints(entries, sign, reduced, above, least, ratio)
     while True:
-        column = -1
-        for j in range(len(entries)):
-            if ratio[j] < np.inf and (
-                column < 0
-                or ratio[j] < ratio[column]
-                # Among ties the larger pivot is the more accurate one.
-                or (ratio[j] == ratio[column] and abs(entries[j]) > abs(entries[column]))
-            ):
-                column = j
+        column: int = next_breakpoint(entries, ratio)
         if column < 0:
             return -1
         k = outside[column]

@@ -33,7 +33,7 @@ def _improved_bounds(
     plan: Plan, duals: Tensor, limits: tuple[float, float], primal: Tensor, best: Tensor, best_duals: Tensor
 ) -> tuple[Tensor, Tensor]:
     """See :func:`blocklp.engine.best_bound.improved_bounds`."""
-    return _of(plan).bounds(plan.problem, duals, limits, primal, best, best_duals), best
+    return _of(plan).bounds(plan.problem, duals, limits, primal, (best, best_duals)), best
 
 
 @implements("offer_mean", "triton", _checked)
@@ -41,7 +41,7 @@ def _offer_mean(
     plan: Plan, mean: Tensor, limits: tuple[float, float], bound: Tensor, primal: Tensor, x: Tensor
 ) -> None:
     """See :func:`blocklp.engine.points.offer_mean`."""
-    _of(plan).completed(plan.problem, limits, mean, bound, primal, x)
+    _of(plan).completed(plan.problem, limits, mean, bound, (primal, x))
 
 
 @implements("finish_points", "triton", _checked)

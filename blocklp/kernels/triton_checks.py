@@ -10,7 +10,7 @@ from torch import Tensor
 
 from blocklp.blocks.contract import Rows, pick
 from blocklp.decomposition.problem import Decomposition
-from blocklp.kernels.instance_tables import InstanceTables
+from blocklp.kernels.instance_tables import Best, InstanceTables
 from blocklp.kernels.triton_bounds import CHUNK, bounds
 from blocklp.kernels.triton_bounds import TOTALS as OF_BOUNDS
 from blocklp.kernels.triton_launch import LANES, launch, programs
@@ -54,10 +54,8 @@ class CheckTables(InstanceTables):
 
         Parameters
         ----------
-        problem : Decomposition
-            The problem, in float64.
-        group : int
-            Number of the only group that shares variables.
+        problem, group
+            As in :meth:`laid_out`.
         functions : BlockFunctions
             Those of its type.
         """
@@ -73,19 +71,13 @@ class CheckTables(InstanceTables):
         return replace(super().select(rows), **own)
 
     def bounds(
-        self,
-        problem: Decomposition,
-        duals: Tensor,
-        limits: tuple[float, float],
-        primal: Tensor,
-        best: Tensor,
-        best_duals: Tensor,
+        self, problem: Decomposition, duals: Tensor, limits: tuple[float, float], primal: Tensor, kept: Best
     ) -> Tensor:
         """Evaluate multipliers and keep the best (:func:`blocklp.engine.best_bound.improved_bounds`).
 
         Parameters
         ----------
-        problem, duals, limits, primal, best, best_duals
+        problem, duals, limits, primal, kept
             As in :meth:`blocklp.kernels.instances.InstanceLoops.bounds`.
 
         Returns
@@ -93,47 +85,41 @@ class CheckTables(InstanceTables):
         Tensor
             ``(batch,)`` float64: the bounds; of frozen instances anything.
         """
-        group, bound, used = problem.groups[self.group], torch.empty_like(best), max(1, self.used)
+        group, bound, used = problem.groups[self.group], torch.empty_like(kept[0]), max(1, self.used)
         most, phases = self._phases(group.blocks, used)
         count = len(self.active)
-        share, totals = best.new_empty(count, used), best.new_empty(count, OF_BOUNDS, most)
+        share, totals = bound.new_empty(count, used), bound.new_empty(count, OF_BOUNDS, most)
         constants = {"LIMITS": limits, **self._constants(self.functions.min_block)}
         variables = problem.cost, problem.counts, problem.lower, problem.upper, self.met
-        others, kept = (primal, self.rest, self.largest), (bound, best, best_duals)
+        others, written = (primal, self.rest, self.largest), (bound, *kept)
         layout, strides, sizes = self._layout(problem, self.used)
         for phase, parts in phases:
-            given = layout, strides, sizes, duals, variables, (share, totals), others, kept
+            given = layout, strides, sizes, duals, variables, (share, totals), others, written
             rest = *data_arguments(group.type), most, parts
             launch(bounds, (parts * count,), *given, *rest, PHASE=phase, **constants)
         return bound
 
     def completed(
-        self,
-        problem: Decomposition,
-        limits: tuple[float, float],
-        mean: Tensor,
-        bound: Tensor,
-        primal: Tensor,
-        x: Tensor,
+        self, problem: Decomposition, limits: tuple[float, float], mean: Tensor, bound: Tensor, kept: Best
     ) -> None:
         """Complete means of copies, and keep better points (:func:`blocklp.engine.points.offer_mean`).
 
         Parameters
         ----------
-        problem, limits, mean, bound, primal, x
+        problem, limits, mean, bound, kept
             As in :meth:`blocklp.kernels.instances.InstanceLoops.completed`.
         """
         group, ends, points = problem.groups[self.group], max(1, self.ends), 1 if problem.grid is None else 2
         most, phases = self._phases(group.blocks, ends)
         count = len(self.active)
-        found, totals = x.new_empty(count, points, ends), x.new_empty(count, OF_POINTS, most)
+        found, totals = bound.new_empty(count, points, ends), bound.new_empty(count, OF_POINTS, most)
         constants = {"POINTS": points, "LIMITS": limits, **self._constants(self.functions.complete_block)}
         box = problem.lower, problem.upper, problem.lower if problem.grid is None else problem.grid
         variables = mean, problem.cost, *box, self.met, self.private
         instances = problem.offset, bound, self.narrow
         layout, strides, sizes = self._layout(problem, self.ends)
         for phase, parts in phases:
-            given = layout, strides, sizes, variables, instances, (found, totals), (primal, x)
+            given = layout, strides, sizes, variables, instances, (found, totals), kept
             rest = *data_arguments(group.type), most, parts
             launch(completed, (parts * count,), *given, *rest, PHASE=phase, **constants)
 

@@ -216,7 +216,7 @@ def pdhg_epoch(
 
 
 @kernel
-def pdhg_pass_variables(
+def pdhg_pass(
     units: tl.tensor,
     late: tl.tensor,
     batch: tl.tensor,
@@ -230,59 +230,31 @@ def pdhg_pass_variables(
     given: tl.tuple,
     scalars: tl.tuple,
     partial: tl.tensor,
-    MEASURED: tl.constexpr,
+    FORM: tl.constexpr,
     LONG: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Step all variables; ages are ``late`` passes behind, and instances have so many numbers in slots.
+    """Step all variables or rows; ages are ``late`` passes behind, and instances have so many slots.
 
     Parameters
     ----------
     units, late, batch, variables, rows, entries_row, slots : int
         Tiles of an instance; entries from one instance to the next; and as above.
     sums, entries, planes, given, scalars, partial
-        As in :func:`pdhg_variables` and :func:`iterates_at`, of all instances.
+        As in :func:`pdhg_variables` or :func:`pdhg_rows`, and :func:`iterates_at`, of all instances.
+    FORM : tuple of bool
+        Whether it is the rows that step, and whether the residual of the pass is asked for.
     """
     b = (tl.program_id(0) // units).to(tl.int64)
     state = tl.load(scalars[0] + b), tl.load(scalars[1] + b) + late, tl.load(scalars[2] + b)
     own, iterates = tables_at(b, sums), iterates_at(b, batch, variables, rows, planes)
-    numbers = numbers_at(b * variables, given)
-    tile, mine = tl.program_id(0) % units, entries + b * entries_row
-    pdhg_variables(tile, own, mine, iterates, numbers, state, partial + b * slots, MEASURED, LONG, BLOCK)
-
-
-@kernel
-def pdhg_pass_rows(
-    units: tl.tensor,
-    late: tl.tensor,
-    batch: tl.tensor,
-    variables: tl.tensor,
-    rows: tl.tensor,
-    entries_row: tl.tensor,
-    slots: tl.tensor,
-    sums: tl.tuple,
-    entries: tl.tensor,
-    planes: tl.tuple,
-    given: tl.tuple,
-    scalars: tl.tuple,
-    partial: tl.tensor,
-    MEASURED: tl.constexpr,
-    LONG: tl.constexpr,
-    BLOCK: tl.constexpr,
-) -> None:
-    """Step all rows; ages are ``late`` passes behind, and instances have so many numbers in slots.
-
-    Parameters
-    ----------
-    units, late, batch, variables, rows, entries_row, slots, sums, entries, planes, given, scalars, partial
-        As in :func:`pdhg_pass_variables`, by rows.
-    """
-    b = (tl.program_id(0) // units).to(tl.int64)
-    state = tl.load(scalars[0] + b), tl.load(scalars[1] + b) + late, tl.load(scalars[2] + b)
-    own, iterates = tables_at(b, sums), iterates_at(b, batch, variables, rows, planes)
-    numbers = numbers_at(b * rows, given)
-    tile, mine = tl.program_id(0) % units, entries + b * entries_row
-    pdhg_rows(tile, own, mine, iterates, numbers, state, partial + b * slots, MEASURED, LONG, BLOCK)
+    tile, mine, room = tl.program_id(0) % units, entries + b * entries_row, partial + b * slots
+    if FORM[0]:
+        sides = numbers_at(b * rows, given)
+        pdhg_rows(tile, own, mine, iterates, sides, state, room, FORM[1], LONG, BLOCK)
+    else:
+        numbers = numbers_at(b * variables, given)
+        pdhg_variables(tile, own, mine, iterates, numbers, state, room, FORM[1], LONG, BLOCK)
 
 
 @kernel
@@ -363,7 +335,7 @@ def pdhg_settle(
     Parameters
     ----------
     units, late, batch, variables, rows, planes, ages, dues
-        As in :func:`pdhg_pass_variables`; ages and whether epochs begin, ``(batch,)``.
+        As in :func:`pdhg_pass`; ages and whether epochs begin, ``(batch,)``.
     """
     b, start = (tl.program_id(0) // units).to(tl.int64), tl.program_id(0) % units * BLOCK
     if tl.load(dues + b) != 0:
@@ -396,7 +368,7 @@ def pdhg_leap(
     Parameters
     ----------
     many, passes, batch, variables, rows, entries_row : int
-        Passes to make, those made, and sizes as in :func:`pdhg_pass_variables`.
+        Passes to make, those made, and sizes as in :func:`pdhg_pass`.
     sums, given : tuple
         Of variables and of rows each: tables, and numbers as in :func:`pdhg_variables` and :func:`pdhg_rows`.
     entries, planes : pointer, tuple of pointers

@@ -37,14 +37,13 @@ def _projection_passes(plan: Plan, x: Tensor, slack: Tensor, most: int) -> tuple
         return found, passes
     momenta, ages = x.new_zeros(batch), x.new_zeros(batch)
     actives = torch.ones_like(momenta, dtype=torch.int32)
-    units, row_units = (own.units for own in sums)
-    of_variables = units, *sizes, sums[0].given, *matrix, points, momenta, actives
-    of_rows = row_units, *sizes, sums[1].given, *matrix, sides, slack, momenta, actives, partial, slots
+    each = tuple(zip((False, True), sums, (points, (*sides, slack)), strict=True))
     decided = sums[1].depth, partial, momenta, ages, actives, passes
     for k in range(most):
         if k % BETWEEN == 0 and (plan.deadline.over() or (k and not bool(actives.any()))):
             break
-        launch(kernels.projection_pass_variables, (batch * units,), *of_variables, **TILES)
-        launch(kernels.projection_pass_rows, (batch * row_units,), *of_rows, **TILES)
+        for by_row, own, numbers in each:
+            rest = *sizes, slots, own.given, *matrix, numbers, momenta, actives, partial
+            launch(kernels.projection_pass, (batch * own.units,), own.units, *rest, ROWS=by_row, **TILES)
         launch(kernels.projection_decide, (batch,), *decided, LANES=LANES)
     return found, passes

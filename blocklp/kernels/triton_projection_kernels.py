@@ -30,10 +30,8 @@ def projection_variables(
 
     Parameters
     ----------
-    tile : int32
-        The tile of variables.
-    sums, entries : tuple, pointer
-        Rows by variables (:func:`tables_at`), and their entries.
+    tile, sums, entries
+        As in :func:`blocklp.kernels.triton_pdhg_kernels.pdhg_variables`.
     iterates : tuple
         Pointers to points and duals, and the size of a plane of these.
     given : tuple of pointers
@@ -109,77 +107,52 @@ def projection_step(partial: tl.tensor, depth: tl.tensor, age: tl.tensor, LANES:
 
 
 @kernel
-def projection_pass_variables(
+def projection_pass(
     units: tl.tensor,
     variables: tl.tensor,
     rows: tl.tensor,
     plane: tl.tensor,
     entries_row: tl.tensor,
+    slots: tl.tensor,
     sums: tl.tuple,
     entries: tl.tensor,
     planes: tl.tuple,
     given: tl.tuple,
-    momenta: tl.tensor,
-    actives: tl.tensor,
-    LONG: tl.constexpr,
-    BLOCK: tl.constexpr,
-) -> None:
-    """The points of all variables of active instances.
-
-    Parameters
-    ----------
-    units, variables, rows, plane, entries_row : int
-        Tiles of an instance, sizes, and entries from one plane of duals and one instance to the next.
-    sums, entries, given
-        As in :func:`projection_variables`, of all instances.
-    planes : tuple of pointers
-        Points ``(batch, variables)``, written, and duals ``(2, batch, rows)``.
-    momenta, actives : pointer
-        ``(batch,)``: momentum, and int32, 0 for an instance that is done.
-    """
-    b, tile = (tl.program_id(0) // units).to(tl.int64), tl.program_id(0) % units
-    if tl.load(actives + b) != 0:
-        own, mine = tables_at(b, sums), entries + b * entries_row
-        iterates = planes[0] + b * variables, planes[1] + b * rows, plane
-        numbers, momentum = numbers_at(b * variables, given), tl.load(momenta + b)
-        projection_variables(tile, own, mine, iterates, numbers, momentum, LONG, BLOCK)
-
-
-@kernel
-def projection_pass_rows(
-    units: tl.tensor,
-    variables: tl.tensor,
-    rows: tl.tensor,
-    plane: tl.tensor,
-    entries_row: tl.tensor,
-    sums: tl.tuple,
-    entries: tl.tensor,
-    planes: tl.tuple,
-    given: tl.tuple,
-    slack: tl.tensor,
     momenta: tl.tensor,
     actives: tl.tensor,
     partial: tl.tensor,
-    slots: tl.tensor,
+    ROWS: tl.constexpr,
     LONG: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """A dual step of all rows of active instances, which have so many numbers in slots.
+    """The points of all variables of active instances, or a dual step of all their rows.
 
     Parameters
     ----------
-    units, variables, rows, plane, entries_row, sums, entries, planes, given, momenta, actives
-        As in :func:`projection_pass_variables`, by rows.
-    slack, partial, slots : pointer, pointer, int
-        ``(batch, rows)`` and ``(batch, slots)`` float64, written.
+    units, variables, rows, plane, entries_row, slots : int
+        Tiles of an instance, sizes, entries from one plane of duals and one instance to the next, and numbers
+        in the slots of an instance.
+    sums, entries, given
+        As in :func:`projection_variables` or :func:`projection_rows`, of all instances; for rows the
+        admissible violations come last in ``given``.
+    planes : tuple of pointers
+        Points ``(batch, variables)`` and duals ``(2, batch, rows)``, written.
+    momenta, actives : pointer
+        ``(batch,)``: momentum, and int32, 0 for an instance that is done.
+    partial : pointer
+        ``(batch, slots)`` float64, written for rows.
     """
     b, tile = (tl.program_id(0) // units).to(tl.int64), tl.program_id(0) % units
     if tl.load(actives + b) != 0:
-        own, mine = tables_at(b, sums), entries + b * entries_row
+        own, mine, momentum = tables_at(b, sums), entries + b * entries_row, tl.load(momenta + b)
         iterates = planes[0] + b * variables, planes[1] + b * rows, plane
-        sides, momentum, allowed = numbers_at(b * rows, given), tl.load(momenta + b), slack + b * rows
-        room = partial + b * slots
-        projection_rows(tile, own, mine, iterates, sides, allowed, momentum, room, LONG, BLOCK)
+        if ROWS:
+            sides, slack = numbers_at(b * rows, given), given[4] + b * rows
+            room = partial + b * slots
+            projection_rows(tile, own, mine, iterates, sides, slack, momentum, room, LONG, BLOCK)
+        else:
+            numbers = numbers_at(b * variables, given)
+            projection_variables(tile, own, mine, iterates, numbers, momentum, LONG, BLOCK)
 
 
 @kernel
@@ -236,9 +209,9 @@ def projection_leap(
     Parameters
     ----------
     most, variables, rows, plane, entries_row : int
-        Passes at most, and as in :func:`projection_pass_variables`.
+        Passes at most, and as in :func:`projection_pass`.
     entries, planes, slack, partial, passes
-        As in :func:`projection_pass_rows`; passes made ``(batch,)`` int64, written.
+        As in :func:`projection_pass`; passes made ``(batch,)`` int64, written.
     """
     b = tl.program_id(0).to(tl.int64)
     tiles, row_tiles, depth = tl.load(sums[0][5]), tl.load(sums[1][5]), tl.load(sums[1][5] + 1)

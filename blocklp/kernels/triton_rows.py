@@ -202,15 +202,14 @@ class _Passes:
         """Make passes, all tiles at once; returns A^T y ``(batch, variables)``."""
         due, late = self.age.new_zeros(self.batch, dtype=torch.int32), 0
         scalars = self.eta, self.age, due
-        steps = pdhg.pdhg_pass_variables, pdhg.pdhg_pass_rows
         depths = [sums.depth for sums in self.sums]
         for passes in range(self.state.passes + 1, self.state.passes + many + 1):
             measured = passes % self.rules[3] <= 1
-            each = zip(steps, self.sums, self.given, self.partials, self.slots, strict=True)
-            for step, sums, given, partial, slots in each:
+            each = zip((False, True), self.sums, self.given, self.partials, self.slots, strict=True)
+            for by_row, sums, given, partial, slots in each:
                 tables = sums.given, self.program.entries, self.planes, given, scalars, partial
                 grid, numbers = (self.batch * sums.units,), (sums.units, late, *self.sizes, slots)
-                launch(step, grid, *numbers, *tables, MEASURED=measured, **TILES)
+                launch(pdhg.pdhg_pass, grid, *numbers, *tables, FORM=(by_row, measured), **TILES)
             late += 1
             if measured:
                 whole = late, passes, *depths, self.partials, scalars, *self.residuals, self.state.weight

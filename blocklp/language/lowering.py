@@ -107,15 +107,8 @@ def unblocked(instances: Instances, bounds: Bounds, device: torch.device) -> Dec
     ----------
     instances : Instances
         Of the models; their blocks and rows are not read.
-    bounds : mapping
-        Tighter bounds of variables (:data:`Bounds`); empty for several models.
-    device : torch.device
-        Where the tensors go; they are float64.
-
-    Returns
-    -------
-    Decomposition
-        The problem of all instances, ``(batch, width)`` variables, float64 on the device.
+    bounds, device
+        As in :func:`assemble`, and so is what is returned.
     """
     lower, upper = (side.detach() for side in instances.bounds(bounds))
     group, columns = _boxes(instances, lower, upper, instances.present, 0, device)

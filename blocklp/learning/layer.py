@@ -115,20 +115,8 @@ class Layer(nn.Module):
 
         Parameters
         ----------
-        costs : Tensor
-            ``(batch, *shape of the parameter)``.
-        index : Tensor, optional
-            ``(batch,)`` integers: rows of the data set, as in :meth:`forward`.
-
-        Returns
-        -------
-        Tensor
-            ``(batch, *shape of the variables)``, in the dtype and on the device of the costs.
-
-        Raises
-        ------
-        ShapeError, NonFiniteError, OptionError
-            As in :meth:`forward`.
+        costs, index
+            As in :meth:`forward`, and so are what is returned and errors.
         """
         values = self.values(costs, "costs")
         check_finite(values, self.map)

@@ -163,19 +163,8 @@ def nearest(kind: BlockType, target: Tensor, start: ActiveVertices | None = None
 def _descend(own: ActiveVertices, entered: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Go to the nearest point of the affine hull of the vertices, and drop those whose weight becomes zero.
 
-    Parameters
-    ----------
-    own : ActiveVertices
-        Vertices and weights.
-    entered : Tensor
-        ``(batch, blocks, places)`` bool: a vertex of each block that joins with weight 0, or none.
-    target : Tensor
-        ``(batch, blocks, dim)``.
-
-    Returns
-    -------
-    weights, stuck : Tensor
-        ``(batch, blocks, places)``, and ``(batch, blocks)`` bool: where the vertex that joined left again.
+    A vertex of each block, or none, has ``entered`` ``(batch, blocks, places)`` with weight 0. Returned are
+    the weights, and the blocks ``(batch, blocks)`` where that vertex left again.
     """
     vertices, aims = own.vertices.flatten(0, 1), target.flatten(0, 1)
     found = own.weights.flatten(0, 1)
@@ -191,18 +180,7 @@ def _descend(own: ActiveVertices, entered: Tensor, target: Tensor) -> tuple[Tens
 
 
 def _descended(vertices: Tensor, found: Tensor, active: Tensor, aims: Tensor) -> Tensor:
-    """New weights.
-
-    Parameters
-    ----------
-    vertices, found, active, aims : Tensor
-        ``(k, places, dim)``, the weights ``(k, places)``, which vertices to take, and ``(k, dim)``.
-
-    Returns
-    -------
-    Tensor
-        ``(k, places)``.
-    """
+    """New weights ``(k, places)`` of the active vertices ``(k, places, dim)``, for points ``(k, dim)``."""
     weights, rows = found, torch.arange(len(found), device=found.device)
     for _ in range(found.shape[1] + 1):
         step = _affine_step(vertices, weights, active, aims)
@@ -225,17 +203,8 @@ def _descended(vertices: Tensor, found: Tensor, active: Tensor, aims: Tensor) ->
 def _affine_step(vertices: Tensor, weights: Tensor, active: Tensor, target: Tensor) -> Tensor:
     r"""The change of weights to the nearest point of the affine hull: :math:`G d + \mu 1 = r, 1^\top d = 0`.
 
-    Vertices are taken relative to the present point, so that G is as well conditioned as they allow.
-
-    Parameters
-    ----------
-    vertices, weights, active, target : Tensor
-        ``(k, places, dim)``, ``(k, places)``, the same bool, and ``(k, dim)``.
-
-    Returns
-    -------
-    Tensor
-        ``(k, places)``, 0 where a place is not active.
+    Vertices ``(k, places, dim)`` are taken relative to the present point, so that G is as well
+    conditioned as they allow. Changes ``(k, places)`` are 0 where a place is not active.
     """
     mask = active.to(weights)
     point = (weights[:, None] @ vertices)[:, 0]

@@ -118,15 +118,8 @@ class PartVertices:
 
         Parameters
         ----------
-        group, duals
-            As in :meth:`VertexTable.answer`.
-        weights, earlier : Tensor
-            ``(batch, atoms, blocks * parts)``: weights now and before the last step.
-
-        Returns
-        -------
-        OracleAnswer
-            All vertices, the weights given, and costs ``(batch, atoms, blocks)``.
+        group, duals, weights, earlier
+            As in :meth:`VertexTable.answer`, with weights ``(batch, atoms, blocks * parts)``.
         """
         values = self.values(group, duals)
         best = values.amin(1)

@@ -55,11 +55,6 @@ class Adam(Method):
             As in :meth:`blocklp.methods.base.Method.start`.
         eta : Tensor or None
             ``(batch,)``: step lengths of a warm start; None for ``rate`` times the largest multiplier.
-
-        Returns
-        -------
-        AdamState
-            The state at the first multipliers.
         """
         problem = plan.problem
         points, value = problem.min_oracle(duals)

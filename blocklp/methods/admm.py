@@ -128,17 +128,9 @@ class Admm(FromPoint):
 
         Parameters
         ----------
-        plan : Plan
-            The problem in the working precision, and how it is executed.
-        duals : Tensor
-            ``(batch, copies)``: the first multipliers, which are used up.
-        eta : Tensor or None
-            ``(batch,)``: proximal weight of a warm start; None to balance the residuals.
-
-        Returns
-        -------
-        AdmmState
-            The state at the first multipliers.
+        plan, duals, eta
+            As in :meth:`blocklp.methods.base.Method.start`; multipliers are used up, and residuals are
+            balanced without a weight.
         """
         problem = plan.problem
         points, none = torch.zeros_like(duals), torch.zeros_like(duals[:, 0])
@@ -183,17 +175,8 @@ class Admm(FromPoint):
 
         Parameters
         ----------
-        plan : Plan
-            The problem in the working precision, and how it is executed.
-        state : AdmmState
-            The state before, which is written over.
-        most : int
-            Number of passes at most, at least 1.
-
-        Returns
-        -------
-        state, passes : AdmmState, int
-            The state, which :meth:`finish` completes, and the number of passes made.
+        plan, state, most
+            As in :meth:`blocklp.methods.base.Method.run`; the state is written over.
         """
         most = min(most, self.every - (state.passes + 1) % self.every)
         state, passes = admm_passes(plan, state, self.relaxed(state), self.repeats, most)

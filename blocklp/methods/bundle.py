@@ -73,11 +73,6 @@ class Bundle(Proximal):
         ----------
         plan, duals, eta
             As in :meth:`blocklp.methods.base.Method.start`.
-
-        Returns
-        -------
-        BundleState
-            The state at the first multipliers.
         """
         problem = plan.problem
         atoms, weights, points, value = atom.begin(problem, duals)

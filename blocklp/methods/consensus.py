@@ -56,18 +56,10 @@ class FromPoint(Method):
 
         Parameters
         ----------
-        plan : Plan
-            The problem in the working precision, and how it is executed.
-        state : MethodState
-            The state of :meth:`start`, with ``iterate``, ``mean`` and ``eta``.
-        memory : tuple of Tensor
-            x, duals of rows and a weight (:data:`Memory`), of which x is taken; where it is NaN, as for
-            variables added since, the mean of the oracles' answers stays.
-
-        Returns
-        -------
-        MethodState
-            The state at the point and the first multipliers.
+        plan, state, memory
+            As in :meth:`blocklp.methods.base.Method.resume`; the state has ``iterate``, ``mean`` and ``eta``,
+            and x alone is taken of the memory. Where x is NaN, as for variables added since, the mean of the
+            oracles' answers stays.
         """
         x = torch.where(memory[0].isnan(), state.mean, memory[0].to(state.mean))
         iterate = torch.addcmul(plan.problem.spread(x), state.eta[:, None], state.duals, value=-1)

@@ -192,16 +192,8 @@ class DantzigWolfe(Method):
     def _recentre(self, own: Column, last: MasterSolution, value: float, exact: bool) -> None:
         """Move the box to the duals of the master where the dual rose by a part of what it predicted.
 
-        Parameters
-        ----------
-        own : Column
-            The column generation, changed.
-        last : MasterSolution
-            The solution at whose duals the oracles were asked.
-        value : float
-            The dual value there.
-        exact : bool
-            Whether no answer improved the master: its duals are the best ones of the box.
+        ``value`` is the dual value at the duals of the ``last`` solution; these are the best ones of the box
+        where no answer improved the master (``exact``).
         """
         actual, predicted = value - own.centre_value, last.value - own.centre_value
         if exact or actual >= self.serious * predicted:

@@ -55,15 +55,8 @@ class MinMarginals(Method):
 
         Parameters
         ----------
-        plan, duals
-            As in :meth:`blocklp.methods.base.Method.start`.
-        eta : Tensor or None
-            Kept in the state and not used: there is no step length.
-
-        Returns
-        -------
-        MinMarginalState
-            The state at the first multipliers.
+        plan, duals, eta
+            As in :meth:`blocklp.methods.base.Method.start`; the weight is kept in the state and not used.
 
         Raises
         ------
@@ -118,10 +111,8 @@ def best(group: Group, cost: Tensor, marginals: Tensor | None, known: bool) -> T
 
     Parameters
     ----------
-    group : Group
-        The blocks.
-    cost : Tensor
-        ``(batch, blocks, dim)``.
+    group, cost : Group, Tensor
+        The blocks, and their costs ``(batch, blocks, dim)``.
     marginals : Tensor or None
         ``(batch, blocks, dim)``: min-marginals at this cost, NaN where unknown; None for a type without them.
     known : bool

@@ -131,18 +131,9 @@ class Pdhg(Method):
 
         Parameters
         ----------
-        plan : Plan
-            The problem in the working precision, and how it is executed.
-        state : PdhgState
-            The state of :meth:`start`.
-        memory : tuple of Tensor
-            x, y and the weight (:data:`Memory`). Where x is NaN, as for variables added since, the oracles'
-            point stays.
-
-        Returns
-        -------
-        PdhgState
-            The state at the point and the duals, in a new epoch.
+        plan, state, memory
+            As in :meth:`blocklp.methods.base.Method.resume`. Where x is NaN, as for variables added since,
+            the oracles' point stays.
         """
         problem = plan.problem
         program, (x, y, weight) = state.program, memory
@@ -196,17 +187,8 @@ class Pdhg(Method):
 
         Parameters
         ----------
-        plan : Plan
-            The problem in the working precision, and how it is executed.
-        state : PdhgState
-            The state before, which is used up.
-        most : int
-            Number of passes at most, at least 1.
-
-        Returns
-        -------
-        state, passes : PdhgState, int
-            The state, which :meth:`finish` completes, and the number of passes made.
+        plan, state, most
+            As in :meth:`blocklp.methods.base.Method.run`; the state is used up.
         """
         if state.weight is None:
             try:

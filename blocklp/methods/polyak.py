@@ -66,11 +66,6 @@ class Polyak(Method):
         eta : Tensor or None
             ``(batch,)``: step length of a warm start, which sets the first level; None for one as long as the
             multipliers.
-
-        Returns
-        -------
-        PolyakState
-            The state at the first multipliers.
         """
         problem = plan.problem
         points, value = problem.min_oracle(duals)

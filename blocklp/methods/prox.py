@@ -63,11 +63,6 @@ class Prox(Proximal):
         ----------
         plan, duals, eta
             As in :meth:`blocklp.methods.base.Method.start`.
-
-        Returns
-        -------
-        ProxStepState
-            The state at the first multipliers.
         """
         problem = plan.problem
         atoms, weights, points, value = atom.begin(problem, duals)

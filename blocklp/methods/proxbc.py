@@ -79,11 +79,6 @@ class ProxBC(Proximal):
         ----------
         plan, duals, eta
             As in :meth:`blocklp.methods.base.Method.start`.
-
-        Returns
-        -------
-        ProxState
-            The state at the first multipliers.
         """
         problem = plan.problem
         x, value = problem.min_oracle(duals)

@@ -123,17 +123,9 @@ class ProximalNewton(Method):
 
         Parameters
         ----------
-        plan : Plan
-            The problem in the working precision, and how it is executed.
-        state : ProximalNewtonState
-            The state of :meth:`start`.
-        memory : tuple of Tensor
-            x, y and the weight (:data:`Memory`); the weight may be another method's, and is not taken.
-
-        Returns
-        -------
-        ProximalNewtonState
-            The state there.
+        plan, state, memory
+            As in :meth:`blocklp.methods.base.Method.resume`; the weight may be another method's, and is not
+            taken.
         """
         y = plan.program.part(plan.problem, memory[1].to(plan.program.lower))
         for one, *start in zip(state.solves.own, memory[0], y, strict=True):
@@ -154,17 +146,8 @@ class ProximalNewton(Method):
 
         Parameters
         ----------
-        plan : Plan
-            The problem in the working precision, and how it is executed.
-        state : ProximalNewtonState
-            The state before, which is used up.
-        most : int
-            Number of projections, at least 1.
-
-        Returns
-        -------
-        state, passes : ProximalNewtonState, int
-            The state, which :meth:`finish` completes, and the number of projections.
+        plan, state, most
+            As in :meth:`blocklp.methods.base.Method.run`; the state is used up.
         """
         x, y, eta = state.x.clone(), state.y.clone(), state.eta.clone()
         for i, one in enumerate(state.solves.own):

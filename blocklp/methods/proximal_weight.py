@@ -42,13 +42,7 @@ class ProximalWeight(Protocol):
         """
 
     def update(
-        self,
-        eta: Tensor,
-        origin: Tensor,
-        centres: Tensor,
-        increase: Tensor,
-        model: Tensor,
-        gap: Tensor,
+        self, eta: Tensor, origin: Tensor, centres: Tensor, increase: Tensor, model: Tensor, gap: Tensor
     ) -> Tensor:
         """Weight of the next proximal problem.
 
@@ -173,48 +167,42 @@ class Fixed:
 
         Parameters
         ----------
-        problem : Decomposition
-            Not used.
-        duals : Tensor
-            ``(batch, copies)``.
-        points : Tensor
-            Not used.
-
-        Returns
-        -------
-        Tensor
-            ``(batch,)``.
+        problem, duals, points
+            As in :meth:`ProximalWeight.start`; of the multipliers only the precision is used.
         """
         return self.weights(len(duals)).to(duals)
 
     def update(
-        self,
-        eta: Tensor,
-        origin: Tensor,
-        centres: Tensor,
-        increase: Tensor,
-        model: Tensor,
-        gap: Tensor,
+        self, eta: Tensor, origin: Tensor, centres: Tensor, increase: Tensor, model: Tensor, gap: Tensor
     ) -> Tensor:
-        """The weight as it is; all other parameters of :meth:`ProximalWeight.update` are not used.
+        """The weight as it is.
 
         Parameters
         ----------
-        eta : Tensor
-            ``(batch,)``.
-        origin, centres, increase, model, gap : Tensor
-            Not used.
-
-        Returns
-        -------
-        Tensor
-            ``(batch,)``.
+        eta, origin, centres, increase, model, gap
+            As in :meth:`ProximalWeight.update`; only the first one is used.
         """
         return eta
 
 
+class _ScaleFree:
+    """Rules whose first weight is a multiple ``first`` of the scale-free one."""
+
+    first: float
+
+    def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
+        """A multiple of the scale-free weight.
+
+        Parameters
+        ----------
+        problem, duals, points
+            As in :meth:`ProximalWeight.start`.
+        """
+        return self.first * _scale(problem, duals, points)
+
+
 @dataclass(frozen=True)
-class SeriousStepRule:
+class SeriousStepRule(_ScaleFree):
     r"""Serious-step rule: a lower weight after most of the predicted increase, a higher one after little.
 
     A test in the spirit of Kiwiel's bundle methods; the predicted increase is :math:`|P x|^2 / \eta` plus the
@@ -226,43 +214,15 @@ class SeriousStepRule:
     factor: float = 1.3
     full: float = 12.0
 
-    def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
-        """A multiple of the scale-free weight.
-
-        Parameters
-        ----------
-        problem : Decomposition
-            The problem.
-        duals, points : Tensor
-            ``(batch, copies)``, as in :meth:`ProximalWeight.start`.
-
-        Returns
-        -------
-        Tensor
-            ``(batch,)``.
-        """
-        return self.first * _scale(problem, duals, points)
-
     def update(
-        self,
-        eta: Tensor,
-        origin: Tensor,
-        centres: Tensor,
-        increase: Tensor,
-        model: Tensor,
-        gap: Tensor,
+        self, eta: Tensor, origin: Tensor, centres: Tensor, increase: Tensor, model: Tensor, gap: Tensor
     ) -> Tensor:
         """One multiplication an outer step, up or down.
 
         Parameters
         ----------
-        eta, origin, centres, increase, model, gap : Tensor
-            ``(batch,)``, as in :meth:`ProximalWeight.update`.
-
-        Returns
-        -------
-        Tensor
-            ``(batch,)``.
+        eta, origin, centres, increase, model, gap
+            As in :meth:`ProximalWeight.update`.
         """
         predicted = model + gap
         raised = eta * (1 + (self.factor - 1) * _share(self.full, centres))
@@ -271,7 +231,7 @@ class SeriousStepRule:
 
 
 @dataclass(frozen=True)
-class InexactRule:
+class InexactRule(_ScaleFree):
     r"""For proximal problems left after few steps: higher weights where these were too few, else lower ones.
 
     A step to the exact solution increases the dual value by :math:`|P x|^2 / \eta` at least, and by not much
@@ -293,43 +253,15 @@ class InexactRule:
     gap: float = 20.0
     far: tuple[float, float] = (-1.0, 4.0)
 
-    def start(self, problem: Decomposition, duals: Tensor, points: Tensor) -> Tensor:
-        """A multiple of the scale-free weight.
-
-        Parameters
-        ----------
-        problem : Decomposition
-            The problem.
-        duals, points : Tensor
-            ``(batch, copies)``, as in :meth:`ProximalWeight.start`.
-
-        Returns
-        -------
-        Tensor
-            ``(batch,)``.
-        """
-        return self.first * _scale(problem, duals, points)
-
     def update(
-        self,
-        eta: Tensor,
-        origin: Tensor,
-        centres: Tensor,
-        increase: Tensor,
-        model: Tensor,
-        gap: Tensor,
+        self, eta: Tensor, origin: Tensor, centres: Tensor, increase: Tensor, model: Tensor, gap: Tensor
     ) -> Tensor:
         """One multiplication an outer step, up or down, ever less.
 
         Parameters
         ----------
-        eta, origin, centres, increase, model, gap : Tensor
-            ``(batch,)``, as in :meth:`ProximalWeight.update`.
-
-        Returns
-        -------
-        Tensor
-            ``(batch,)``.
+        eta, origin, centres, increase, model, gap
+            As in :meth:`ProximalWeight.update`.
         """
         share = _share(self.full, centres)
         raised = ((increase < 0) | (increase > self.rise * model)) & (gap > self.gap * model)

@@ -122,17 +122,8 @@ class Race(Method):
 
         Parameters
         ----------
-        plan : Plan
-            The problem in the working precision, and how it is executed.
-        state : RaceState
-            The state of :meth:`start`.
-        memory : tuple of Tensor
-            x, y and the weight of PDHG (:data:`Memory`).
-
-        Returns
-        -------
-        RaceState
-            The state at the point and the duals, in a new epoch; vertices are kept.
+        plan, state, memory
+            As in :meth:`blocklp.methods.base.Method.resume`; of the state vertices are kept.
         """
         inner = Pdhg().resume(plan, state.inner, memory)
         inner = replace(inner, bar=_kept(state.solved, state.inner.bar, inner.bar))
@@ -151,17 +142,8 @@ class Race(Method):
 
         Parameters
         ----------
-        plan : Plan
-            The problem in the working precision, and how it is executed.
-        state : RaceState
-            The state before, which is used up.
-        most : int
-            Number of passes at most, at least 1.
-
-        Returns
-        -------
-        state, passes : RaceState, int
-            The state, which :meth:`finish` completes, and the number of passes made.
+        plan, state, most
+            As in :meth:`blocklp.methods.base.Method.run`; the state is used up.
         """
         inner, passes = Pdhg().run(plan, state.inner, most)
         return replace(state, inner=inner, eta=inner.eta, opening=False), passes
@@ -187,17 +169,8 @@ class Race(Method):
 
         Parameters
         ----------
-        plan : Plan
-            The problem in the working precision, and how it is executed.
-        state : RaceState
-            The finished state that was checked.
-        gap : Tensor
-            ``(batch,)`` float64: relative gaps, infinite where no primal point is known yet.
-
-        Returns
-        -------
-        RaceState
-            The state, with the solutions that the simplex method found.
+        plan, state, gap
+            As in :meth:`blocklp.methods.base.Method.checked`.
         """
         if not known_empty(state.solved):  # an answer that was not good enough: PDHG goes on
             state = replace(state, solved=torch.zeros_like(state.solved))

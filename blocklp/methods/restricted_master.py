@@ -77,10 +77,8 @@ class RestrictedMaster:
 
     Parameters
     ----------
-    problem : Decomposition
-        The batch that the instance is in.
-    instance : int
-        Its number there.
+    problem, instance
+        As in :meth:`MasterLayout.of`.
     by_points : bool
         Whether blocks of types that say so (:attr:`BlockType.by_points`) are known by points, though they
         state their constraints. Without it the master is the LP itself where all types state theirs.

@@ -70,11 +70,6 @@ class Smooth(Method):
         eta : Tensor or None
             ``(batch,)``: temperature of a warm start, used within a hundredth of that and all of it.
 
-        Returns
-        -------
-        SmoothState
-            The state at the first multipliers.
-
         Raises
         ------
         OptionError
@@ -161,10 +156,8 @@ def soft_group(group: Group, cost: Tensor, temperature: Tensor) -> tuple[Tensor,
 
     Parameters
     ----------
-    group : Group
-        The blocks.
-    cost : Tensor
-        ``(batch, blocks, dim)``.
+    group, cost : Group, Tensor
+        The blocks, and their costs ``(batch, blocks, dim)``.
     temperature : Tensor
         ``(batch,)``, positive.
 

@@ -57,11 +57,6 @@ class Supergradient(Method):
             As in :meth:`blocklp.methods.base.Method.start`.
         eta : Tensor or None
             ``(batch,)``: step length of a warm start; None for ``rate`` times the length of the multipliers.
-
-        Returns
-        -------
-        AscentState
-            The state at the first multipliers.
         """
         problem = plan.problem
         points, value = problem.min_oracle(duals)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,6 +48,25 @@ class Asked:
     value: Tensor
     cost: Tensor
     answers: tuple[atom.OracleAnswer, ...]
+
+
+class PairwiseSteps(NamedTuple):
+    """Steps that all groups take.
+
+    Attributes
+    ----------
+    duals : Tensor
+        ``(batch, copies)``: multipliers.
+    eta, momentum : Tensor
+        ``(batch,)``: proximal weights, and factors of extrapolation.
+    repeats : int
+        Number of pairwise steps.
+    """
+
+    duals: Tensor
+    eta: Tensor
+    momentum: Tensor
+    repeats: int
 
 
 @dataclass(frozen=True)
@@ -129,10 +148,8 @@ def ask_group(
 
     Parameters
     ----------
-    plan : Plan
-        The problem, and how it is executed.
-    group : Group
-        The group.
+    plan, group : Plan, Group
+        The problem and how it is executed, and the group.
     query : OracleQuery
         Where it is asked; its multipliers of the group are written.
     atoms : Atoms
@@ -183,7 +200,7 @@ def advance(
     stepped, extrapolated : tuple of Tensor
         For each group the weights of its points after the steps, and after the extrapolation.
     """
-    steps, found = (asked.duals, eta, momentum, repeats), []
+    steps, found = PairwiseSteps(asked.duals, eta, momentum, repeats), []
     for group, answer in zip(plan.problem.groups, asked.answers, strict=True):
         found.append(advance_group(plan, group, answer, steps, points))
     stepped, extrapolated = (tuple(weights) for weights in zip(*found, strict=True))
@@ -192,25 +209,18 @@ def advance(
 
 @operation
 def advance_group(
-    plan: Plan,
-    group: Group,
-    answer: atom.OracleAnswer,
-    steps: tuple[Tensor, Tensor, Tensor, int],
-    points: Tensor,
+    plan: Plan, group: Group, answer: atom.OracleAnswer, steps: PairwiseSteps, points: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Take pairwise steps on the blocks of one group, and extrapolate.
 
     Parameters
     ----------
-    plan : Plan
-        The problem, and how it is executed.
-    group : Group
-        The group.
+    plan, group
+        As in :func:`ask_group`.
     answer : OracleAnswer
         Answers of its oracles, whose weights may be written over.
-    steps : tuple
-        Multipliers ``(batch, copies)``, proximal weights and factors of extrapolation ``(batch,)``, and how
-        many pairwise steps.
+    steps : PairwiseSteps
+        Which steps.
     points : Tensor
         ``(batch, copies)``: points of the blocks, written.
 
@@ -239,10 +249,8 @@ def steps_to_points(
 
     Parameters
     ----------
-    plan : Plan
-        The problem, and how it is executed.
-    group : Group
-        The group.
+    plan, group
+        As in :func:`ask_group`.
     atoms : Atoms
         Its active set, which may be written over.
     weights : Tensor
@@ -298,11 +306,7 @@ def _advanced_in_loops(plan: Plan, group: Group, answer: atom.OracleAnswer, *_: 
 
 @implements("advance_group", "numba", _advanced_in_loops)
 def _advance_group(
-    plan: Plan,
-    group: Group,
-    answer: atom.OracleAnswer,
-    steps: tuple[Tensor, Tensor, Tensor, int],
-    points: Tensor,
+    plan: Plan, group: Group, answer: atom.OracleAnswer, steps: PairwiseSteps, points: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Points and weights are written over: fresh memory takes as long as the work."""
     assert isinstance(answer.atoms, atom.VertexTable)

@@ -18,7 +18,7 @@ from blocklp.kernels.row_tables import LANES, apart
 from blocklp.kernels.triton_launch import launch
 from blocklp.kernels.triton_rows import has_tables
 from blocklp.methods import active_set as atom
-from blocklp.methods.sweeps import OracleQuery
+from blocklp.methods.sweeps import OracleQuery, PairwiseSteps
 
 ROOM, WIDEST = 2048, 256
 """Weights that a program holds, and the blocks that it takes at most."""
@@ -110,11 +110,7 @@ def _advanced(plan: Plan, group: Group, answer: atom.OracleAnswer, *_: Any) -> b
 
 @implements("advance_group", "triton", _advanced)
 def _advance_group(
-    plan: Plan,
-    group: Group,
-    answer: atom.OracleAnswer,
-    steps: tuple[Tensor, Tensor, Tensor, int],
-    points: Tensor,
+    plan: Plan, group: Group, answer: atom.OracleAnswer, steps: PairwiseSteps, points: Tensor
 ) -> tuple[Tensor, Tensor]:
     """See :func:`blocklp.methods.sweeps.advance_group`; weights and points are written over."""
     duals, eta, momentum, repeats = steps

@@ -187,12 +187,7 @@ class Solution:
         Returns
         -------
         Tensor
-            ``(batch, rows)`` float64.
-
-        Raises
-        ------
-        UnknownNameError
-            If the model had no such rows when it was solved.
+            ``(batch, rows)`` float64; errors are those of :meth:`price`.
         """
         stated = self._rows(rows)[0].constraint
         activity = activities(stated.matrix, self.raw_x)

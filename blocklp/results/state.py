@@ -194,10 +194,8 @@ class State:
 
         Raises
         ------
-        FormatError
-            If it is no such file, or damaged.
-        OSError
-            If it cannot be opened.
+        FormatError, OSError
+            As :func:`blocklp.results.saved.read` does.
         """
         return unpacked(path, *saved.read(path, ("state", "solution")))
 

@@ -244,25 +244,60 @@ def branch_and_bound(
     check_goal(tol, cutoff)
     began, search = time.perf_counter(), OpenNodes(cutoff, tol)
     search.add(Expansion(tuple(roots)))
+
+    def step(event: SearchEvent) -> SearchEvent:
+        nodes = search.take(int(min(batch, most - event.nodes)), deepest=search.bytes > memory)
+        search.add(expand(nodes))
+        return search.event(event.nodes + len(nodes), began)
+
+    event, status = searched(search, step, most, deadline, began, callback)
+    return search.result(event, status, time.perf_counter() - began)
+
+
+def searched(
+    search: OpenNodes,
+    step: Callable[[SearchEvent], SearchEvent],
+    most: float,
+    deadline: Deadline,
+    began: float,
+    callback: Callable[[SearchEvent], Any] | None,
+    away: Sequence[Any] = (),
+) -> tuple[SearchEvent, Status]:
+    """Expand nodes until the bound is a proof, a limit is reached, or who watches wants no more.
+
+    Parameters
+    ----------
+    search : OpenNodes
+        Those of the start.
+    step : callable
+        Expands some nodes; gets the last event and returns the next one.
+    most, deadline
+        Most nodes to expand, and when to stop.
+    began : float
+        Reading of the clock at the start.
+    callback : callable or None
+        Gets every event; True stops.
+    away : sequence
+        Not empty while workers have nodes.
+
+    Returns
+    -------
+    event, status : SearchEvent, Status
+        The last event, and why the search ended, unless the bound is a proof.
+    """
     # An interrupt may lose the nodes of a batch or leave the heap half built.  So the result comes from the
     # last event, whose bound still holds, and from the incumbent, which may be newer.
     event = search.event(0, began)
     try:
-        while search.heap and event.bound < search.goal():
+        while (search.heap or away) and event.bound < search.goal():
             if event.nodes >= most or deadline.over():
-                status = Status.PASS_LIMIT if event.nodes >= most else Status.TIME_LIMIT
-                break
-            nodes = search.take(int(min(batch, most - event.nodes)), deepest=search.bytes > memory)
-            search.add(expand(nodes))
-            event = search.event(event.nodes + len(nodes), began)
+                return event, Status.PASS_LIMIT if event.nodes >= most else Status.TIME_LIMIT
+            event = step(event)
             if callback is not None and callback(event):
-                status = Status.INTERRUPTED
-                break
-        else:
-            status = Status.STALLED  # unless the bound is a proof
+                return event, Status.INTERRUPTED
     except KeyboardInterrupt:
-        status = Status.INTERRUPTED
-    return search.result(event, status, time.perf_counter() - began)
+        return event, Status.INTERRUPTED
+    return event, Status.STALLED
 
 
 def check_goal(tol: float, cutoff: float) -> None:

@@ -93,14 +93,8 @@ class IntegerTree:
 
         Parameters
         ----------
-        nodes : list of Node
-            The nodes.
-        incumbent : float
-            The best value that is known.
-        deadline : Deadline
-            When to stop.
-        advice : Advice
-            What is known otherwise.
+        nodes, incumbent, deadline, advice
+            As in :data:`blocklp.search.over_workers.Expand`.
         """
         # Nothing is left of a task for others.
         own, program = copy.copy(self), copy.copy(self.program)

@@ -24,9 +24,9 @@ from blocklp.search.best_first import (
     SearchEvent,
     SearchResult,
     check_goal,
+    searched,
 )
 from blocklp.search.parcels import Parcel
-from blocklp.status import Status
 
 RETRIES = 2
 """How often nodes are sent again whose worker's process ended, before they count as unresolved."""
@@ -118,17 +118,10 @@ def branch_and_bound_over(
         Called for every task when it is handed out, in order; ``expand`` gets the value as its fourth
         argument: what all nodes so far have taught, such as pseudo-costs, of which ``log`` brings the news.
 
-    Returns
-    -------
-    SearchResult
-        The best point, the bound, and why the search ended.
-
     Raises
     ------
-    OptionError
-        If an option is out of range.
-    OracleError
-        If a bound or an incumbent is NaN.
+    OptionError, OracleError
+        As :func:`branch_and_bound` does.
     """
     plan = Sharing() if sharing is None else sharing
     most, deadline = math.inf if max_nodes is None else max_nodes, Deadline.of(time_limit)
@@ -139,25 +132,21 @@ def branch_and_bound_over(
     search = _SharedSearch(executor, expand, plan, OpenNodes(cutoff, tol), deadline, advice)
     nodes = search.nodes
     nodes.add(Expansion(tuple(roots)))
-    event = nodes.event(0, began)
+    entries: list[Any] = []
+
+    def step(event: SearchEvent) -> SearchEvent:
+        search.send(most - event.nodes)
+        expanded, entries[:] = search.receive()
+        return nodes.event(event.nodes + expanded, began, search.held())
+
+    def heard(event: SearchEvent) -> Any:
+        if log is not None:
+            for entry in entries:
+                log(entry)
+        return callback is not None and callback(event)
+
     try:
-        while (nodes.heap or search.away) and event.bound < nodes.goal():
-            if event.nodes >= most or deadline.over():
-                status = Status.PASS_LIMIT if event.nodes >= most else Status.TIME_LIMIT
-                break
-            search.send(most - event.nodes)
-            expanded, entries = search.receive()
-            event = nodes.event(event.nodes + expanded, began, search.held())
-            if log is not None:
-                for entry in entries:
-                    log(entry)
-            if callback is not None and callback(event):
-                status = Status.INTERRUPTED
-                break
-        else:
-            status = Status.STALLED  # unless the bound is a proof
-    except KeyboardInterrupt:
-        status = Status.INTERRUPTED
+        event, status = searched(nodes, step, most, deadline, began, heard, search.away)
     finally:
         for part in search.away:  # those that no worker has begun
             part.future.cancel()

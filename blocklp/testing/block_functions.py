@@ -65,10 +65,8 @@ def completed_of(
 
     Parameters
     ----------
-    kind : BlockType
-        The type.
-    place : tuple of int
-        Numbers of instance and block.
+    kind, place
+        As in :func:`value_of`.
     cost, point : Tensor
         ``(dim,)`` float64.
 

@@ -125,10 +125,8 @@ def completion(kind: BlockType, cost: Tensor, other: Tensor) -> int:
 
     Parameters
     ----------
-    kind : BlockType
-        The type.
-    cost : Tensor
-        ``(batch, blocks, dim)`` float64: costs.
+    kind, cost : BlockType, Tensor
+        The type, and costs ``(batch, blocks, dim)`` float64.
     other : Tensor
         ``(batch, blocks, dim)`` float64: costs whose minimisers give a point inside each block.
 

@@ -33,12 +33,8 @@ def divide_and_conquer(
 
     Parameters
     ----------
-    lattice : Lattice
-        The kernel.
-    scores : Tensor
-        ``(points, labels)`` floating point; ties count nothing.
-    values : Tensor, optional
-        ``(points, labels)``; 1 by default.
+    lattice, scores, values
+        As there; ties count nothing.
     leaf : int
         Points that are not divided further, at least 1.
 

@@ -61,10 +61,8 @@ def slice_(values: Tensor, weights: Tensor, vertices: Tensor) -> Tensor:
 
     Parameters
     ----------
-    values, weights : Tensor
-        ``(size, channels)`` and ``(points, d + 1)`` floating point.
-    vertices : Tensor
-        ``(points, d + 1)`` int64.
+    values, weights, vertices
+        As in :func:`blocklp.oracles.filters.lattice_operations.slice_`.
     """
     out = values.new_empty(len(weights), values.shape[1])
     loops.slice_(len(out), values.contiguous(), weights.contiguous(), vertices, out)
@@ -91,10 +89,8 @@ def blur(values: Tensor, neighbours: Tensor, way: int) -> Tensor:
 
     Parameters
     ----------
-    values : Tensor
-        ``(size, channels)`` floating point.
-    neighbours : Tensor
-        ``(d + 1, 2, size)`` int64, ``size`` for none.
+    values, neighbours
+        As in :func:`blocklp.oracles.filters.lattice_operations.blur`.
     way : int
         1 for the first axis to the last, -1 for its transpose, 0 for the mean of both.
     """

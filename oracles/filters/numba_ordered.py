@@ -27,13 +27,9 @@ PIECE = 0.1
 
 
 def ordered_filter(
-    lattice: Lattice,
-    scores: Tensor,
-    values: Tensor,
-    most: int,
-    deadline: Deadline | None,
+    lattice: Lattice, scores: Tensor, values: Tensor, most: int, deadline: Deadline | None
 ) -> Tensor:
-    """The ordered filter of the points of one image.
+    """The ordered filter of the points of one image: ``(points, labels)``.
 
     Parameters
     ----------
@@ -45,11 +41,6 @@ def ordered_filter(
         Levels of a label; from the number of points on the exact order.
     deadline : Deadline or None
         When to give up.
-
-    Returns
-    -------
-    Tensor
-        ``(points, labels)``.
 
     Raises
     ------
@@ -106,20 +97,9 @@ def _in_groups(
     seconds: float,
     deadline: Deadline | None,
 ) -> None:
-    """Do the work of labels; with a deadline, of a few at a time, as long as they end in time.
+    """Do the work of labels, about so many ``seconds`` each; with a deadline, of a few at a time.
 
-    Parameters
-    ----------
-    work : callable
-        Does the work of labels ``(count,)``.
-    labels : Tensor
-        ``(labels,)`` int64.
-    threads : int
-        Labels that are worked on at the same time.
-    seconds : float
-        About how long one takes; after the first group it is measured.
-    deadline : Deadline or None
-        When to give up.
+    A group has as many labels as there are threads; after the first one its time is measured.
     """
     if deadline is None:
         work(labels)

@@ -105,12 +105,8 @@ def check_scores(lattice: Lattice, scores: Tensor, values: Tensor | None) -> Non
 
     Parameters
     ----------
-    lattice : Lattice
-        The kernel.
-    scores : Tensor
-        ``(points, labels)``.
-    values : Tensor or None
-        ``(points, labels)``.
+    lattice, scores, values
+        As in :func:`ordered_filter`.
 
     Raises
     ------
@@ -139,11 +135,7 @@ def ordered_error(
 
     Parameters
     ----------
-    lattice : Lattice
-        The kernel.
-    scores : Tensor
-        ``(points, labels)`` floating point.
-    levels, resolution : int
+    lattice, scores, levels, resolution
         As in :func:`ordered_filter`.
 
     Returns
@@ -163,11 +155,7 @@ def ordered_error(
 
 
 def _of_image(
-    lattice: Lattice,
-    scores: Tensor,
-    values: Tensor,
-    most: int,
-    deadline: Deadline | None,
+    lattice: Lattice, scores: Tensor, values: Tensor, most: int, deadline: Deadline | None
 ) -> Tensor:
     """The ordered filter of the points of one image, on so many levels at most."""
     found = lattice_operations.kernels(values, "ordered")
@@ -177,11 +165,7 @@ def _of_image(
 
 
 def _on_levels(
-    lattice: Lattice,
-    scores: Tensor,
-    values: Tensor,
-    most: int,
-    deadline: Deadline | None,
+    lattice: Lattice, scores: Tensor, values: Tensor, most: int, deadline: Deadline | None
 ) -> Tensor:
     """The ordered filter on levels by tensor operations, on any device."""
     at, counts, _ = assign_levels(scores, most)

@@ -326,22 +326,16 @@ def swept(
 
     Parameters
     ----------
-    begin, stop : int
-        Threads.
+    begin, stop, weights, vertices, scale, threads
+        As in :func:`ordered`.
     bits : ndarray
         ``(all labels, points)`` uint32 or uint64: the bits of the scores.
     labels : ndarray
         ``(k,)`` int64: the labels to filter, dealt out to threads in turn.
     values : ndarray
         ``(all labels, points)`` floating point.
-    weights, vertices : ndarray
-        ``(points, d + 1)`` floating point and int32.
     starts, columns, entries : ndarray
         ``(size + 1,)``, ``(entries,)`` and ``(entries,)``: the blur as a sparse matrix by rows.
-    scale : float
-        Factor of the filter.
-    threads : int
-        Number of threads.
     out : ndarray
         ``(all labels, points)``, written over.
     """

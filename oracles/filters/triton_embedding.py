@@ -324,12 +324,8 @@ def diagonal(weights: Tensor, vertices: Tensor, neighbours: Tensor, scale: float
 
     Parameters
     ----------
-    weights, vertices : Tensor
-        ``(points, d + 1)`` floating point and int64.
-    neighbours : Tensor
-        ``(d + 1, 2, size)`` int64.
-    scale : float
-        Factor of the filter.
+    weights, vertices, neighbours, scale
+        As in :func:`blocklp.oracles.filters.numba_lattice.diagonal`.
     """
     points, corners = weights.shape
     out = torch.empty(points, dtype=torch.float64, device=weights.device)

@@ -371,8 +371,8 @@ def slice_(values: Tensor, weights: Tensor, vertices: Tensor) -> Tensor:
 
     Parameters
     ----------
-    values, weights, vertices : Tensor
-        ``(size, channels)`` and ``(points, d + 1)`` floating point, and ``(points, d + 1)`` int64.
+    values, weights, vertices
+        As in :func:`blocklp.oracles.filters.lattice_operations.slice_`.
     """
     out = values.new_empty(len(weights), values.shape[1])
     if out.numel():
@@ -388,8 +388,8 @@ def products(values: Tensor, others: Tensor, vertices: Tensor) -> Tensor:
 
     Parameters
     ----------
-    values, others, vertices : Tensor
-        ``(size, channels)`` and ``(points, channels)`` floating point, and ``(points, d + 1)`` int64.
+    values, others, vertices
+        As in :func:`blocklp.oracles.filters.numba_lattice.products`.
     """
     out = values.new_empty(vertices.shape)
     (grid, _), block = blocks(out.numel(), max(1, values.shape[1]))
@@ -400,23 +400,16 @@ def products(values: Tensor, others: Tensor, vertices: Tensor) -> Tensor:
 
 @on_its_device
 def blur(values: Tensor, neighbours: Tensor, way: int, scale: float = 1.0) -> Tensor:
-    """Blur the values of vertices along all axes, in one launch an axis.
+    """Blur the values of vertices along all axes, in one launch an axis: ``(size, channels)``.
 
     Parameters
     ----------
-    values : Tensor
-        ``(size, channels)`` floating point.
-    neighbours : Tensor
-        ``(d + 1, 2, size)`` int64, ``size`` for none.
+    values, neighbours
+        As in :func:`blocklp.oracles.filters.lattice_operations.blur`.
     way : int
         0 for the mean of both orders of the axes, 1 for the first to the last, -1 for its transpose.
     scale : float
         Factor of the result.
-
-    Returns
-    -------
-    Tensor
-        ``(size, channels)``.
     """
     size, channels = values.shape
     if not values.numel():

@@ -283,29 +283,18 @@ def sweep_parts(
 
 @on_its_device
 def ordered_filter(
-    lattice: Lattice,
-    scores: Tensor,
-    values: Tensor,
-    most: int,
-    deadline: Deadline | None,
+    lattice: Lattice, scores: Tensor, values: Tensor, most: int, deadline: Deadline | None
 ) -> Tensor:
-    """The ordered filter of the points of one image.
+    """The ordered filter of the points of one image: ``(points, labels)``.
 
     Parameters
     ----------
-    lattice : Lattice
-        The kernel.
-    scores, values : Tensor
-        ``(points, labels)``.
+    lattice, scores, values
+        As in :func:`blocklp.oracles.filters.numba_ordered.ordered_filter`.
     most : int
         Levels of a label; from the number of points, or :data:`MOST`, on the exact order.
     deadline : Deadline or None
         When to give up; it is asked before labels that are filtered together.
-
-    Returns
-    -------
-    Tensor
-        ``(points, labels)``.
 
     Raises
     ------

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from blocklp.kernels.compiled import compile, kernel
+from blocklp.kernels.tableau_kernels import breakpoints, next_breakpoint
 
 
 @compile(nogil=True)
@@ -43,21 +44,10 @@ def _entering(
     ratio: Any,
 ) -> int:
     """The column where breakpoints add up to ``need``, -1 if they do not; those before it change sides."""
-    for j in range(len(entries)):
-        slope = sign * entries[j]
-        able = abs(slope) > least and (slope < 0 if above[j] else slope > 0)
-        ratio[j] = abs(reduced[j]) / abs(slope) if able else np.inf
+    breakpoints(entries, sign, reduced, above, least, ratio)
     total = 0.0
     while True:
-        column = -1
-        for j in range(len(entries)):
-            if ratio[j] < np.inf and (
-                column < 0
-                or ratio[j] < ratio[column]
-                # Among ties the larger pivot is the more accurate one.
-                or (ratio[j] == ratio[column] and abs(entries[j]) > abs(entries[column]))
-            ):
-                column = j
+        column: int = next_breakpoint(entries, ratio)
         if column < 0:
             return -1
         total += abs(entries[column]) * width[column]

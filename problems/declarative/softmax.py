@@ -52,10 +52,8 @@ def hessian(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
 
     Parameters
     ----------
-    a, b : Tensor
-        ``(batch, classes, n)`` and ``(batch, classes)``.
-    x : Tensor
-        ``(batch, n)``.
+    a, b, x
+        As in :func:`log_likelihood`.
 
     Returns
     -------

@@ -65,10 +65,8 @@ def half_step(crf: DenseCRF, phi: Tensor, at: tuple[Tensor, Tensor], weight: Ten
 
     Parameters
     ----------
-    crf : DenseCRF
-        The energy.
-    phi : Tensor
-        ``(points, labels)``: its linear part.
+    crf, phi
+        As in :func:`blocklp.problems.densecrf.proximal_gradient.fast_step`.
     at : pair of Tensor
         ``(points, labels)``: the other copy, and the multipliers.
     weight : Tensor or float

@@ -30,10 +30,8 @@ def dc_neg(run: Run, *, steps: int = 20) -> None:
 
     Parameters
     ----------
-    run : Run
-        The run.
-    steps : int
-        Most steps, at least 1.
+    run, steps
+        As in :func:`blocklp.problems.densecrf.qp_cvx.qp_cvx`.
 
     Raises
     ------

@@ -74,19 +74,12 @@ def alpha_expansion(crf: DenseCRF, labelling: Tensor, sweeps: int = 2, steps: in
 
     Parameters
     ----------
-    crf : DenseCRF
-        The energy.
-    labelling : Tensor
-        ``(points,)`` int64.
+    crf, labelling
+        As in :func:`block_descent`, and so is what is returned.
     sweeps : int
         Times that every label is tried at most; 0 or more.
     steps : int
         Those of :func:`block_descent` for a move, after five updates of mean field.
-
-    Returns
-    -------
-    Tensor
-        ``(points,)`` int64: for no image of more energy than the labelling.
 
     Raises
     ------

@@ -123,10 +123,8 @@ def draw_disparities(figure: Figure, image: Tensor, found: Tensor, truth: Tensor
 
     Parameters
     ----------
-    figure : matplotlib.figure.Figure
-        Empty.
-    image : Tensor
-        ``(height, width, channels)``, 1 or 3 channels: colours from 0 to 255.
+    figure, image
+        As in :func:`draw_overlay`.
     found : Tensor
         ``(height, width)``: disparities.
     truth : Tensor, optional

@@ -41,16 +41,12 @@ def prox_lp_l(
 
     Parameters
     ----------
-    run : Run
-        The run.
-    weight : float
-        The proximal weight :math:`\lambda`, in the energy's :attr:`~blocklp.problems.densecrf.DenseCRF.unit`.
+    run, weight, levels
+        As in :func:`blocklp.problems.densecrf.prox_lp.prox_lp`.
     stages : pair of int
         Proximal problems on all labels, and on those that are left.
     inner : int
         Frank-Wolfe steps on each.
-    levels : int
-        Levels of the ordered filter.
     least : float
         Labels whose scores are below it at all points of an image are left out there.
 
@@ -77,14 +73,10 @@ def prox_lp_acc(
 
     Parameters
     ----------
-    run : Run
-        The run.
-    weight : float
-        The proximal weight :math:`\lambda`, in the energy's :attr:`~blocklp.problems.densecrf.DenseCRF.unit`.
+    run, weight, inner, levels, least
+        As in :func:`prox_lp_l`.
     stages : triple of int
         Proximal problems on everything, on the labels that are left, and on the points that are left.
-    inner, levels, least
-        As in :func:`prox_lp_l`.
     sure : float
         Points with a score of at least so much are fixed to their label.
     share : float
@@ -157,10 +149,8 @@ def unsure_points(crf: DenseCRF, y: Tensor, sure: float, share: float) -> Tensor
 
     Parameters
     ----------
-    crf : DenseCRF
-        The energy.
-    y : Tensor
-        ``(points, labels)``: scores from 0 to 1.
+    crf, y
+        As in :func:`absent_labels`.
     sure, share : float
         The score of a point that is sure, and the part of an image's points that are taken at most.
     """
@@ -177,10 +167,8 @@ def fix_others(crf: DenseCRF, y: Tensor, points: Tensor) -> tuple[DenseCRF, Tens
 
     Parameters
     ----------
-    crf : DenseCRF
-        The energy.
-    y : Tensor
-        ``(points, labels)``: scores from 0 to 1.
+    crf, y
+        As in :func:`absent_labels`.
     points : Tensor
         ``(count,)`` int64, ascending: the points that stay free.
 

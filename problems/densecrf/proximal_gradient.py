@@ -27,10 +27,8 @@ def prox_grad(run: Run, *, rate: float = 1.0, steps: int = 10) -> None:
 
     Parameters
     ----------
-    run : Run
-        The run.
-    rate : float
-        The gradient's weight :math:`\beta`, in the energy's :attr:`~blocklp.problems.densecrf.DenseCRF.unit`; the text's is 1.
+    run, rate
+        As in :func:`blocklp.problems.densecrf.projected_gradient.pgd`; the text's rate is 1.
     steps : int
         Steps, at least 1.
 

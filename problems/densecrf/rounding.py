@@ -58,12 +58,7 @@ def tree_rounding(crf: DenseCRF, y: Tensor, draws: int = 10, seed: int = 0) -> T
     Parameters
     ----------
     crf, y, draws, seed
-        As in :func:`kleinberg_tardos`; each draw has a tree of its own.
-
-    Returns
-    -------
-    Tensor
-        ``(points,)`` int64.
+        As in :func:`kleinberg_tardos`, and so is what is returned; each draw has a tree of its own.
 
     Raises
     ------

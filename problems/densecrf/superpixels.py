@@ -32,13 +32,8 @@ def superpixels(image: Tensor, count: int = 400, compactness: float = 10.0, time
         About how many regions.
     compactness : float
         The larger, the squarer they are.
-    time_limit : float or Deadline
-        Seconds after which to give up.
-
-    Returns
-    -------
-    Tensor
-        ``(height, width)`` int64: the region of every pixel, from 0 without holes.
+    time_limit
+        As in :func:`blocklp.problems.densecrf.mean_shift.mean_shift_regions`, and so is what is returned.
 
     Raises
     ------

@@ -136,10 +136,8 @@ def proximal_step(crf: DenseCRF, state: State, numbers: StepNumbers) -> State:
 
     Parameters
     ----------
-    crf : DenseCRF
-        The energy.
-    state : tuple
-        ``(y,)`` at first, then what the step before returned.
+    crf, state
+        As in :func:`admm_step`.
     numbers : StepNumbers
         With the weight :math:`\lambda`.
 

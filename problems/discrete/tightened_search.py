@@ -261,12 +261,8 @@ class TightenedTree:
 
         Parameters
         ----------
-        nodes : list of Node
-            The nodes.
-        incumbent : float
-            Value of a labelling that is known.
-        deadline : Deadline
-            When to stop.
+        nodes, incumbent, deadline
+            As in :data:`blocklp.search.over_workers.Expand`.
         """
         return self.expanded(nodes, incumbent, replace(self.run, deadline=deadline, status=Status.OPTIMAL, executor=None))
 

@@ -95,10 +95,8 @@ class LearntBranching:
 
         Raises
         ------
-        FormatError
-            If it is no such file, or damaged.
-        OSError
-            If it cannot be opened.
+        FormatError, OSError
+            As :func:`blocklp.results.saved.read` does.
         """
         _, tensors = saved.read(path, (KIND,))
         network = fresh()

@@ -119,10 +119,8 @@ class LearntStart:
 
         Raises
         ------
-        FormatError
-            If it is no such file, or damaged.
-        OSError
-            If it cannot be opened.
+        FormatError, OSError
+            As :func:`blocklp.results.saved.read` does.
         """
         header, tensors = saved.read(path, (KIND,))
         try:

@@ -47,10 +47,8 @@ def write_picture(path: str | Path, matrix: Any, structure: BlockStructure, name
 
     Raises
     ------
-    MissingDependencyError
-        If matplotlib is missing.
-    OptionError
-        If the folder does not exist or the suffix is not that of a picture.
+    MissingDependencyError, OptionError
+        As :func:`blocklp.problems.plot.blank_figure` does.
     """
     figure = blank_figure(Path(path))
     draw_structure(figure, matrix, structure, name)

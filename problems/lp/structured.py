@@ -87,15 +87,8 @@ def model_of_rows(program: LinearProgram, *, reach: float | None = None) -> bl.M
 
     Parameters
     ----------
-    program : LinearProgram
-        The LP.
-    reach : float, optional
-        Bound for the magnitudes of variables that neither bounds nor rows bound.  Models need finite bounds.
-
-    Returns
-    -------
-    Model
-        With one instance and the variables ``"x"``, ``(variables,)``, in the order of the program.
+    program, reach
+        As in :func:`structured_model`, and so is what is returned.
 
     Raises
     ------

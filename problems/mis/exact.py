@@ -216,12 +216,8 @@ class GraphSearch:
 
         Parameters
         ----------
-        nodes : list of Node
-            Nodes of this search.
-        incumbent : float
-            Minus the weight of a set that is known.
-        deadline : Deadline
-            When to stop.
+        nodes, incumbent, deadline
+            As in :data:`blocklp.search.over_workers.Expand`.
         """
         return _GraphExpansion(self, -incumbent, deadline).expanded(nodes)
 

@@ -165,8 +165,8 @@ def round_independent_set(graph: WeightedGraph, y: Tensor, *, time_limit: float 
 
     Parameters
     ----------
-    graph : WeightedGraph
-        The graph.
+    graph
+        As in :func:`greedy_independent_set`, and so are errors.
     y : Tensor, shape (batch, n), floating point
         Points, typically in [0, 1]^n, on the device to work on.
     time_limit : float or Deadline
@@ -176,15 +176,6 @@ def round_independent_set(graph: WeightedGraph, y: Tensor, *, time_limit: float 
     -------
     IndependentSets
         One set for each point.
-
-    Raises
-    ------
-    ShapeError
-        ``y`` has not shape (batch, n).
-    NonFiniteError
-        ``y`` is not finite.
-    ModelError
-        The graph states a clique problem.
     """
     check_points(y, graph.n, "y")
     weights = torch.tensor(graph.weights, device=y.device)
@@ -208,10 +199,8 @@ def tabu_swaps(
 
     Parameters
     ----------
-    graph : WeightedGraph
-        The graph.
-    members : Tensor, shape (batch, n), bool
-        Independent sets, possibly empty.
+    graph, members
+        As in :func:`swap_descent`.
     rounds : int
         Nodes that enter, for each set.
     time_limit : float or Deadline

@@ -255,10 +255,8 @@ def ordered(n: int, edges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArra
 
     Parameters
     ----------
-    n : int
-        Number of nodes.
-    edges : ndarray
-        ``(m, 2)`` int64.
+    n, edges : int, ndarray
+        Number of nodes, and ``(m, 2)`` int64.
 
     Returns
     -------

@@ -55,15 +55,8 @@ def solve_mrf_exactly(
     ----------
     mrf : Mrf
         The energy.
-    time_limit : float or Deadline
-        Seconds; then, and after an interrupt, the best labelling and a valid bound are returned.
-    callback : callable, optional
-        Gets a :class:`blocklp.search.SearchEvent` of the component under way after every batch of nodes; True stops.
-    executor : Executor, optional
-        Whose workers expand the nodes of what is searched: :class:`blocklp.campaigns.LocalExecutor` or
-        :class:`blocklp.campaigns.RayExecutor`.  The nodes are the same for any number of workers.
-    settings : ExactSettings
-        At what sizes methods change; the minimum is the same for any.
+    time_limit, callback, executor, settings
+        As in :func:`blocklp.problems.qpbo.solve_qpbo_exactly`.
 
     Returns
     -------

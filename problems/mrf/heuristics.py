@@ -242,10 +242,8 @@ def moved_by_flow(mrf: Mrf, labels: IntArray, others: IntArray, deadline: Deadli
 
     Parameters
     ----------
-    mrf : Mrf
-        A model whose factors have at most two variables.
-    labels : numpy.ndarray, shape (n,), int64
-    others : numpy.ndarray, shape (count, n), int64
+    mrf, labels, others
+        As in :func:`fuse`.
     deadline : Deadline
         The best so far is returned then.
 

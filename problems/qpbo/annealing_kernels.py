@@ -34,8 +34,8 @@ def anneal(
 
     Parameters
     ----------
-    first, degree, neighbour, coupling : (n,), (n,), (2 m,), (2 m,)
-        Neighbour lists with the coefficients of the pairs.
+    first, degree, neighbour, coupling
+        As in :func:`blocklp.problems.qpbo.search_kernels.descend`.
     hot : (labellings,)
         The first temperature of each labelling.
     cold : float

@@ -90,12 +90,8 @@ class ConvexSearch:
 
         Parameters
         ----------
-        nodes : list of Node
-            Nodes of this search.
-        incumbent : float
-            Value of a labelling that is known.
-        deadline : Deadline
-            When to stop.
+        nodes, incumbent, deadline
+            As in :data:`blocklp.search.over_workers.Expand`.
         """
         return _Call(self, incumbent, deadline).expanded(nodes)
 

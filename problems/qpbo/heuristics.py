@@ -198,19 +198,12 @@ def tabu_search(qubo: Qubo, y: Tensor, moves: int | None = None, *, time_limit: 
 
     Parameters
     ----------
-    qubo : Qubo
-        The function.
-    y : Tensor, shape (batch, n), any dtype
-        Labels 0 or 1, on the device to work on.
+    qubo, y
+        As in :func:`one_flip_descent`, and so is what is returned.
     moves : int, optional
         Number of moves, by default 20 for each variable.
     time_limit : float or Deadline
         Seconds; fewer moves are made then.
-
-    Returns
-    -------
-    Labellings
-        Never worse than ``y``.
 
     Raises
     ------

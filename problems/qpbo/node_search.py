@@ -219,12 +219,8 @@ class _NodeSearch:
 
         Parameters
         ----------
-        nodes : list of Node
-            The nodes.
-        incumbent : float
-            Value of a labelling that is known.
-        deadline : Deadline
-            When to stop.
+        nodes, incumbent, deadline
+            As in :data:`blocklp.search.over_workers.Expand`.
 
         Raises
         ------

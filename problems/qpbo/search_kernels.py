@@ -220,8 +220,8 @@ def flips(
 
     Parameters
     ----------
-    first, degree, neighbour, coupling : (n,), (n,), (2 m,), (2 m,)
-        Neighbour lists with the coefficients of the pairs.
+    first, degree, neighbour, coupling
+        As in :func:`descend`.
     tenure, moves : int
         For how many moves a variable of the first lane stays, and how many there are.
     side, field : (lanes, n)

@@ -135,10 +135,8 @@ def lifted(qubo: Qubo, solution: bl.Solution, y: Tensor) -> Tensor:
 
     Parameters
     ----------
-    qubo : Qubo
-        The instance.
-    solution : Solution
-        That of its model.
+    qubo, solution
+        As in :func:`rounded`.
     y : Tensor
         ``(batch, n)``: labels 0 and 1.
     """

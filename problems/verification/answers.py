@@ -369,10 +369,8 @@ def read_task(query: Query, file: Path, how: How, networks: Networks, deadline: 
 
     Raises
     ------
-    BlocklpError
-        Query and network cannot be read, do not fit, or speak of numbers other than real ones.
-    OSError
-        A file cannot be read.
+    BlocklpError, OSError
+        As :func:`answer` does.
     """
     float32 = query.in_float32(how.real_semantics)
     network, runtime = networks.get(file, how.max_bytes, deadline)

@@ -116,10 +116,8 @@ def conv(lowering: Lowering, value: Value, weight: Tensor, bias: Tensor | None, 
 
     Parameters
     ----------
-    lowering : Lowering
-        The network so far.
-    value : Value
-        Of shape ``(1, channels, ...)``.
+    lowering, value : Lowering, Value
+        The network so far, and an image ``(1, channels, ...)``.
     weight, bias : Tensor, and Tensor or None
         ``(out, in / groups, ...)`` and ``(out,)``.
     window : Window
@@ -179,20 +177,14 @@ def conv_transpose(
 
     Parameters
     ----------
-    lowering : Lowering
-        The network so far.
-    value : Value
-        Of shape ``(1, channels, ...)``.
+    lowering, value, groups, name
+        As in :func:`conv`.
     weight, bias : Tensor, and Tensor or None
         ``(in, out / groups, ...)`` and ``(out,)``.
     window : Window
         That of the convolution whose transpose this is.
     more : sequence of int
         What the result is larger by at the end of each axis (output_padding).
-    groups : int
-        Groups of channels.
-    name : str
-        Of the operation.
     """
     size, (channels, out, *kernel) = image(value), weight.shape
     if len(kernel) != len(size) or channels != value.shape[1] or channels % groups or tuple(kernel) != window.kernel:
@@ -228,16 +220,10 @@ def depthwise(lowering: Lowering, value: Value, kernel: Tensor, window: Window, 
 
     Parameters
     ----------
-    lowering : Lowering
-        The network so far.
-    value : Value
-        Of shape ``(1, channels, ...)``.
+    lowering, value, window, name
+        As in :func:`conv`.
     kernel : Tensor
         Of the shape of the window.
-    window : Window
-        Geometry.
-    name : str
-        Of the operation.
     """
     image(value)
     channels = value.shape[1]
@@ -251,10 +237,8 @@ def pad(lowering: Lowering, value: Value, before: Sequence[int], after: Sequence
 
     Parameters
     ----------
-    lowering : Lowering
-        The network so far.
-    value : Value
-        The argument.
+    lowering, value : Lowering, Value
+        The network so far, and the argument.
     before, after : sequence of int
         Zeros at both ends of every axis.
     name : str
@@ -277,16 +261,10 @@ def average_pool(lowering: Lowering, value: Value, window: Window, count_padding
 
     Parameters
     ----------
-    lowering : Lowering
-        The network so far.
-    value : Value
-        Image.
-    window : Window
-        Geometry.
+    lowering, value, window, name
+        As in :func:`conv`.
     count_padding : bool
         Whether the mean is over padded zeros too.
-    name : str
-        For messages.
     """
     size = math.prod(window.kernel)
     lowering.builder.take(size, name)
@@ -305,10 +283,8 @@ def max_pool(lowering: Lowering, value: Value, window: Window, name: str) -> Val
 
     Parameters
     ----------
-    lowering : Lowering
-        The network so far.
-    value : Value
-        Of shape ``(1, channels, ...)``.
+    lowering, value : Lowering, Value
+        The network so far, and an image ``(1, channels, ...)``.
     window : Window
         Kernel, strides, padding and dilation.
     name : str
@@ -415,10 +391,8 @@ def resize(lowering: Lowering, value: Value, shape: Sequence[int], scales: Seque
 
     Parameters
     ----------
-    lowering : Lowering
-        The network so far.
-    value : Value
-        The argument.
+    lowering, value : Lowering, Value
+        The network so far, and the argument.
     shape : sequence of int
         Of the result, as many axes.
     scales : sequence of float

@@ -36,10 +36,8 @@ def absolute(lowering: Lowering, value: Value, name: str) -> Value:
 
     Parameters
     ----------
-    lowering : Lowering
-        The network so far.
-    value : Value
-        x.
+    lowering, value : Lowering, Value
+        The network so far, and the argument.
     name : str
         Of the operations.
     """
@@ -105,10 +103,8 @@ def largest(lowering: Lowering, value: Value, elements: Array, name: str) -> Val
 
     Parameters
     ----------
-    lowering : Lowering
-        The network so far.
-    value : Value
-        The argument.
+    lowering, value : Lowering, Value
+        The network so far, and the argument.
     elements : ndarray
         ``(*shape, count)`` int64: the flat positions of the elements of which each result is the maximum.
     name : str
@@ -136,10 +132,8 @@ def reduce_largest(lowering: Lowering, value: Value, axes: Sequence[int] | None,
 
     Parameters
     ----------
-    lowering : Lowering
-        The network so far.
-    value : Value
-        The argument.
+    lowering, value : Lowering, Value
+        The network so far, and the argument.
     axes : sequence of int or None
         Negative ones count from the end; None for all.
     keep : bool

@@ -85,12 +85,8 @@ def certified_radii(
 
     Parameters
     ----------
-    network : Network
-        Float64, from :func:`read_onnx` or :func:`from_torch`; it takes ``(pixels - mean) / std``.
-    images : array_like
-        ``(images, *input_shape)``, or ``(images, height, width, channels)``: pixels in [0, 1].  Changed pixels stay there.
-    labels : array_like of int
-        ``(images,)``: their classes.
+    network, images, labels
+        As in :func:`blocklp.problems.verification.robust_accuracy`.
     most : float
         Largest radius that is tried.
     precision : float

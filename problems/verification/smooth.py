@@ -51,10 +51,8 @@ def power(lowering: Lowering, value: Value, exponent: float, name: str) -> Value
 
     Parameters
     ----------
-    lowering : Lowering
-        The network so far.
-    value : Value
-        The base.
+    lowering, value : Lowering, Value
+        The network so far, and x.
     exponent : float
         1, 2 or 3.
     name : str
@@ -73,10 +71,8 @@ def sharpened(lowering: Lowering, value: Value, curve: str, beta: float, name: s
 
     Parameters
     ----------
-    lowering : Lowering
-        The network so far.
-    value : Value
-        x.
+    lowering, value : Lowering, Value
+        The network so far, and x.
     curve : str
         The name of f.
     beta : float
@@ -96,10 +92,8 @@ def gelu(lowering: Lowering, value: Value, approximate: str, name: str) -> Value
 
     Parameters
     ----------
-    lowering : Lowering
-        The network so far.
-    value : Value
-        x.
+    lowering, value : Lowering, Value
+        The network so far, and x.
     approximate : str
         "none", or "tanh" for the approximation by a hyperbolic tangent.
     name : str

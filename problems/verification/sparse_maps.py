@@ -128,10 +128,8 @@ def matmul(lowering: Lowering, value: Value, weight: Tensor, left: bool, name: s
 
     Parameters
     ----------
-    lowering : Lowering
-        The network so far.
-    value : Value
-        The argument.
+    lowering, value : Lowering, Value
+        The network so far, and the argument.
     weight : Tensor
         The constant.
     left : bool

@@ -122,12 +122,8 @@ def described(
 
     Parameters
     ----------
-    pattern : Pattern
-        Of the matrix.
-    facts : RowFacts
-        Of its rows.
-    bounds : tuple of ndarray, optional
-        ``(columns,)`` float64 each: lower and upper bounds of the variables, those in rows of one entry too.
+    pattern, facts, bounds
+        As in :func:`row_names`.
     found : Split
         The blocks.
     how, note : str
@@ -145,10 +141,8 @@ def row_names(pattern: Pattern, facts: RowFacts, bounds: tuple[Array, Array] | N
 
     Parameters
     ----------
-    pattern : Pattern
-        The nonzeros of the matrix.
-    facts : RowFacts
-        Of its rows.
+    pattern, facts : Pattern, RowFacts
+        Nonzeros of the matrix, and what its rows are like.
     bounds : tuple of ndarray or None
         ``(columns,)`` float64: lower and upper bounds; None where they are not known.
 

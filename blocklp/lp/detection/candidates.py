@@ -34,10 +34,8 @@ class StructureCandidates:
 
     Parameters
     ----------
-    pattern : Pattern
-        Of the matrix.
-    facts : RowFacts
-        Of its rows.
+    pattern, facts : Pattern, RowFacts
+        Nonzeros of the matrix, and what its rows are like.
     worth : callable
         The score.
     effort : float
@@ -89,17 +87,7 @@ class StructureCandidates:
 
 
 def _dense(pattern: Pattern, worth: Callable[[Mask, Mask], float], most: int) -> list[tuple[Mask, Mask]]:
-    """Rows and columns with more entries than some power of two as the border: the two best ones.
-
-    Parameters
-    ----------
-    pattern : Pattern
-        Of the matrix.
-    worth : callable
-        The score of a border.
-    most : int
-        How many borders may be tried.
-    """
+    """Rows and columns with more entries than some power of two as the border: the two best of ``most``."""
     longest = int(max(pattern.lengths.max(initial=0), pattern.heights.max(initial=0)))
     limits = [2**k for k in range(1, longest.bit_length() + 1)]
     pairs = {

@@ -121,10 +121,8 @@ def row_classes(pattern: Pattern, facts: RowFacts) -> dict[str, Numbers]:
 
     Parameters
     ----------
-    pattern : Pattern
-        Of the matrix.
-    facts : RowFacts
-        Of its rows.
+    pattern, facts : Pattern, RowFacts
+        Nonzeros of the matrix, and what its rows are like.
     """
     form, length = facts.form, pattern.lengths
     return {

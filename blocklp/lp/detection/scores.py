@@ -20,10 +20,8 @@ def white(pattern: Pattern, facts: RowFacts, found: Split) -> float:
 
     Parameters
     ----------
-    pattern : Pattern
-        The nonzeros of the matrix.
-    facts : RowFacts
-        Of its rows.
+    pattern, facts : Pattern, RowFacts
+        Nonzeros of the matrix, and what its rows are like.
     found : Split
         The structure.
 

@@ -45,17 +45,10 @@ def read_wcsp(lines: Lines, name: str, whole_table: int = WHOLE_TABLE) -> Mrf:
 
     Parameters
     ----------
-    lines : Lines
-        Those of the file.
-    name : str
-        Of the energy.
+    lines, name
+        As in :func:`blocklp.problems.mrf.formats.uai.read_uai`, and so are errors.
     whole_table : int
         Entries up to which a global cost function is one table, if it could also be a chain of smaller ones.
-
-    Raises
-    ------
-    FormatError
-        If the file is not of this form, or its tables would take more memory than allowed.
     """
     words = Words.of(lines)
     _separate(words)

@@ -86,10 +86,8 @@ def accuracy(net: nn.Module, images: Tensor, labels: Tensor) -> float:
 
     Parameters
     ----------
-    net : Module
-        The network.
-    images, labels : Tensor
-        ``(n, 1, 8, 8)`` in [0, 1], and ``(n,)`` int64.
+    net, images, labels
+        As in :func:`attacked`.
     """
     with torch.no_grad():
         return float((net(images).argmax(1) == labels).double().mean())

@@ -46,6 +46,17 @@ def together(work, world, *arguments, seconds=120, silent=0):
         return found
 
 
+def alike(answers):
+    """What all processes said, who said the same."""
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+        assert answer is not None
+    for name in ("hash", "bound", "safe", "primal", "status", "passes", "seconds"):
+        assert len({answer[name] for answer in answers}) == 1, name
+    return answers[0]
+
+
 def _run(rank, store, world, answers, work, arguments):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.FileStore(store, world), rank=rank, world_size=world)

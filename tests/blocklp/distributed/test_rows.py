@@ -16,7 +16,7 @@ from blocklp.problems.verification import network_bounds
 from blocklp.problems.verification.exact import planet_lp
 from blocklp.problems.verification.network import Builder
 
-from .processes import together, told
+from .processes import alike, together, told
 
 
 class Asked(Edge):
@@ -124,17 +124,6 @@ MODELS = {"general": general, "matching": matching, "knapsacks": knapsacks, "net
 def solved(kind, sums, backend, options):
     """The solution of a model in this process."""
     return told(MODELS[kind]().compile(backend=backend).solve(mesh=Mesh(sums=sums), **options))
-
-
-def alike(answers):
-    """What all processes said, who said the same."""
-    for answer in answers:
-        if isinstance(answer, BaseException):
-            raise answer
-        assert answer is not None
-    for name in ("hash", "bound", "safe", "primal", "status", "passes", "seconds"):
-        assert len({answer[name] for answer in answers}) == 1, name
-    return answers[0]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from blocklp.general_solvers.solvers import reference
 from blocklp.oracles import AtMostOne
 from blocklp.problems.mis import WeightedGraph, clique_model
 
-from .processes import model, random_qubo, together, told
+from .processes import alike, model, random_qubo, together, told
 
 WORLDS = 1, 2, 3, 4
 
@@ -45,17 +45,6 @@ def solved(kind, backend, sums, options):
     bounds = fixings() if kind == "fixings" else None
     found = stated(kind).compile(backend=backend).solve(mesh=Mesh(sums=sums), bounds=bounds, **options)
     return told(found)
-
-
-def alike(answers):
-    """What all processes said, who said the same."""
-    for answer in answers:
-        if isinstance(answer, BaseException):
-            raise answer
-        assert answer is not None
-    for name in ("hash", "bound", "safe", "primal", "status", "passes", "seconds"):
-        assert len({answer[name] for answer in answers}) == 1, name
-    return answers[0]
 
 
 @pytest.mark.parametrize(

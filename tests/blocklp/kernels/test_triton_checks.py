@@ -93,7 +93,7 @@ def bounds(problem: Decomposition, tables: CheckTables | None, duals: Tensor, pr
     kept, room = torch.full((len(duals),), best, dtype=torch.float64), torch.zeros_like(duals)
     points = torch.full_like(kept, primal)
     if tables is not None:
-        return [tables.bounds(problem, duals, LIMITS, points, kept, room), kept, room]
+        return [tables.bounds(problem, duals, LIMITS, points, (kept, room)), kept, room]
     return [*improved_bounds.definition(Plan(problem), duals, LIMITS, points, kept, room), room]
 
 
@@ -124,7 +124,7 @@ def test_points(case: tuple[Decomposition, CheckTables], before: float, dtype: t
     for mine in (True, False):
         primal, x = torch.full_like(bound, before), torch.zeros_like(problem.cost)
         if mine:
-            tables.completed(problem, (NOTICED, 1e-6), mean, bound, primal, x)
+            tables.completed(problem, (NOTICED, 1e-6), mean, bound, (primal, x))
             if before == float("inf"):
                 tables.finished(problem, every, x)
         else:
@@ -148,7 +148,7 @@ def test_points_outside_narrow_bounds_are_refused() -> None:
     assert tables.narrow.tolist() == [False, True, False]
     mean, bound = torch.ones_like(problem.cost), torch.full((3,), -1e3, dtype=torch.float64)
     primal, x = torch.full_like(bound, torch.inf), torch.zeros_like(problem.cost)
-    tables.completed(problem, (NOTICED, 1e-6), mean, bound, primal, x)
+    tables.completed(problem, (NOTICED, 1e-6), mean, bound, (primal, x))
     assert torch.isfinite(primal).tolist() == [True, False, True]
 
 
@@ -157,7 +157,7 @@ def test_means_that_are_no_numbers_give_no_points() -> None:
     mean, bound = torch.full_like(problem.cost, 0.5), torch.full((3,), -1e3, dtype=torch.float64)
     mean[1, int(tables.met[0].nonzero()[0])] = torch.nan
     primal, x = torch.full_like(bound, torch.inf), torch.zeros_like(problem.cost)
-    tables.completed(problem, (NOTICED, 1e-6), mean, bound, primal, x)
+    tables.completed(problem, (NOTICED, 1e-6), mean, bound, (primal, x))
     assert torch.isfinite(primal).tolist() == [True, False, True]
 
 
@@ -179,7 +179,7 @@ def everything(problem: Decomposition, tables: CheckTables, dtype: torch.dtype) 
     out = bounds(problem, tables, duals, 0.0, -float("inf"))
     mean = ((problem.cost * 5).sin().abs()).to(dtype)
     primal, x = torch.full_like(out[0], torch.inf), torch.zeros_like(problem.cost)
-    tables.completed(problem, (NOTICED, 1e-6), mean, out[1], primal, x)
+    tables.completed(problem, (NOTICED, 1e-6), mean, out[1], (primal, x))
     tables.finished(problem, torch.arange(problem.batch), x)
     return [out[0], out[1], primal, x.sort(1, descending=True).values[:, :8]]
 
@@ -206,7 +206,7 @@ def test_frozen_instances_keep_what_they_have() -> None:
     tables = replace(tables, active=torch.tensor([2]))
     _, best, duals = bounds(problem, tables, multipliers(problem, 0, 0.1, torch.float64), 0.0, -1e5)
     primal, x = torch.full_like(best, torch.inf), torch.full_like(problem.cost, 0.25)
-    tables.completed(problem, (NOTICED, 1e-6), torch.rand_like(problem.cost), best, primal, x)
+    tables.completed(problem, (NOTICED, 1e-6), torch.rand_like(problem.cost), best, (primal, x))
     assert bool((best[:2] == -1e5).all()) and bool((best[2:] > -1e5).all())
     assert not bool(duals[:2].any()) and bool((x[:2] == 0.25).all())
     assert torch.isinf(primal).tolist() == [True, True, False]
