@@ -190,6 +190,14 @@ class SimplexRelaxations:
         found = nodes.solve(low, high, cutoff=goal, basis=basis, pivots=PIVOTS, time_limit=deadline)
         if bool((found.status == int(Status.INTERRUPTED)).any()):  # the search ends as its solves do
             raise KeyboardInterrupt
+        lost = ((found.status == int(Status.STALLED)) | (found.status == int(Status.PASS_LIMIT))).nonzero()[
+            :, 0
+        ]
+        if basis is not None and len(lost):  # pivots from a parent's basis may be too small to go on
+            again = nodes.solve(low[lost], high[lost], cutoff=goal, pivots=PIVOTS, time_limit=deadline)
+            better = again.bound > found.bound[lost]
+            for name in ("bound", "primal", "status", "x", "row_price", "basis"):
+                getattr(found, name)[lost[better]] = getattr(again, name)[better]
         program = self.program
         price = torch.from_numpy(program.c - found.row_price.numpy() @ program.A)
         # Where the end that a price counts from is infinite, the bound uses one that rows imply.

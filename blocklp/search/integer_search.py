@@ -302,6 +302,9 @@ class IntegerProgram:
             return torch.full((len(near),), math.inf, dtype=torch.float64)
         low, high = torch.where(self.integer, near, self.low), torch.where(self.integer, near, self.high)
         found = self.relaxed(low, high, state, FINE, LEAF_PASSES)
+        settled = torch.isfinite(found.primal) | (found.bound >= self.goal())
+        if self.simplex is not None and not bool(settled.all()):  # nothing is left to split
+            found = Relaxed.of(self.solve(low, high, None, FINE, LEAF_PASSES), self.sense)
         # Where the types state no constraints, the engine alone can tell that a point is feasible.
         for i in torch.isfinite(found.primal).nonzero()[:, 0].tolist():
             x = torch.where(self.integer, near[i], found.x[i])
