@@ -6,7 +6,7 @@ where these are too many (:class:`HasExtendedFormulation`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -305,6 +305,24 @@ def _row(data: Tensor, instance: int) -> Array:
     """One instance of ``(batch or 1, ...)``."""
     picked: Array = data[instance if data.shape[0] > 1 else 0].numpy()
     return picked
+
+
+def without_single_entries(program: LinearProgram) -> LinearProgram:
+    """State rows of one entry as bounds of their variables, outside of which no point of these rows is."""
+    counts = np.diff(program.A.indptr)
+    single = np.flatnonzero(counts == 1)
+    at = program.A.indptr[single]
+    column, entry = program.A.indices[at], program.A.data[at]
+    ends = np.stack([program.row_lower[single] / entry, program.row_upper[single] / entry])
+    exact = np.abs(entry) == 1  # other quotients are rounded
+    below, above = ends.min(0), ends.max(0)
+    lower, upper = program.lower.copy(), program.upper.copy()
+    np.maximum.at(lower, column, np.where(exact, below, np.nextafter(below, -np.inf)))
+    np.minimum.at(upper, column, np.where(exact, above, np.nextafter(above, np.inf)))
+    # Rows without entries stay where they say that there is no point.
+    rest = (counts > 1) | ((counts == 0) & ((program.row_lower > 0) | (program.row_upper < 0)))
+    sides = {"row_lower": program.row_lower[rest], "row_upper": program.row_upper[rest]}
+    return replace(program, A=csr_array(program.A[rest]), lower=lower, upper=upper, **sides)
 
 
 def program_of(lp: Any) -> LinearProgram:

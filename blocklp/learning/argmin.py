@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-import numpy as np
 import torch
-from scipy.sparse import csr_array
 from torch import Tensor
 
 from blocklp.blocks.nonnegative_costs import NonnegativeCosts
@@ -16,7 +14,7 @@ from blocklp.engine.limits import Limits, with_defaults
 from blocklp.engine.loop import run
 from blocklp.engine.records import Start
 from blocklp.errors import ModelError
-from blocklp.general_solvers.linear_program import LinearProgram, export
+from blocklp.general_solvers.linear_program import export, without_single_entries
 from blocklp.kernels import compiled
 from blocklp.kernels.backend import Backend
 from blocklp.kernels.plan import Plan
@@ -201,21 +199,6 @@ class SimplexNodes:
             rest = self.rest.solve(cost[open_], None)
             x[open_], bound[open_] = rest.x, rest.bound
         return Minimisers(x, bound, {"basis": found.basis})
-
-
-def without_single_entries(program: LinearProgram) -> LinearProgram:
-    """State rows of one entry as bounds of their variables."""
-    counts = np.diff(program.A.indptr)
-    single = np.flatnonzero(counts == 1)
-    at = program.A.indptr[single]
-    column, entry = program.A.indices[at], program.A.data[at]
-    ends = np.stack([program.row_lower[single] / entry, program.row_upper[single] / entry])
-    lower, upper = program.lower.copy(), program.upper.copy()
-    np.maximum.at(lower, column, ends.min(0))
-    np.minimum.at(upper, column, ends.max(0))
-    rest = counts > 1
-    sides = {"row_lower": program.row_lower[rest], "row_upper": program.row_upper[rest]}
-    return replace(program, A=csr_array(program.A[rest]), lower=lower, upper=upper, **sides)
 
 
 def argmin_of(solver: Solver, problem: Decomposition, values: Values, tol: float, passes: int) -> Argmin:

@@ -27,7 +27,8 @@ from blocklp.general_solvers.linear_program import Array, LinearProgram, export
 from blocklp.general_solvers.small_lp import available
 from blocklp.results.solution import Solution
 from blocklp.search.best_first import SearchEvent, SearchResult
-from blocklp.search.integer_search import IntegerProgram, with_box
+from blocklp.search.integer_relaxations import bounds, with_box
+from blocklp.search.integer_search import IntegerProgram
 from blocklp.status import Status
 
 SHARP, PASSES = 1e-7, 5000
@@ -88,7 +89,7 @@ class Rest:
         self.bound = root[0].bound
         found = program.solve(program.low[None], program.high[None], None, SHARP, PASSES)
         program.offer(found.raw_x)
-        self.nodes, self.bound = 1, program.raised(max(self.bound, float(program.bounds(found)[0])))
+        self.nodes, self.bound = 1, program.raised(max(self.bound, float(bounds(found, program.sense)[0])))
         if math.isinf(self.bound):
             return self._ended(Status.INFEASIBLE, math.inf)
         if self._stopped():
@@ -98,7 +99,7 @@ class Rest:
     def _cores(self, found: Solution) -> SearchResult:
         """Solve cores of rising limits."""
         program, linear = self.program, self._linear()
-        least = float(program.bounds(found)[0])
+        least = float(bounds(found, program.sense)[0])
         rises = self._rises(found)
         core = max(CORE, program.model.size // PART)
         most = float(torch.where(rises.isinf(), 0.0, rises).max())

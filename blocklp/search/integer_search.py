@@ -15,7 +15,6 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from blocklp.blocks.box import BOX
 from blocklp.blocks.capabilities import integer_constraints_of, stated_rows_of
 from blocklp.deadline import Deadline
 from blocklp.decomposition.problem import Group
@@ -31,6 +30,7 @@ from blocklp.model import Model
 from blocklp.results.solution import Solution
 from blocklp.results.state import State
 from blocklp.search.best_first import Node
+from blocklp.search.integer_relaxations import Bases, Relaxed, SimplexRelaxations
 from blocklp.status import Status
 
 INTEGRAL = 1e-6
@@ -65,7 +65,7 @@ class Subproblem:
 
     low: Tensor
     high: Tensor
-    state: State | None = None
+    state: State | Bases | None = None
     split: tuple[int, int, float] | None = None  # column, 0 for down and 1 for up, distance moved
 
 
@@ -91,6 +91,10 @@ class IntegerProgram:
         That of the terms of the best value.
     stopped : bool
         Whether a callback has stopped the search.
+    task : int
+        Number of the task of the search.
+    simplex : SimplexRelaxations or None
+        Solves the relaxations, where it serves.
     """
 
     model: Model
@@ -102,7 +106,9 @@ class IntegerProgram:
     point: Tensor | None = None
     size: float = 0.0
     stopped: bool = False
+    task: int = 0
     sense: Sense = field(init=False)
+    simplex: SimplexRelaxations | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         """Read bounds, costs and what values the objective can have."""
@@ -118,17 +124,35 @@ class IntegerProgram:
             self.integer[v.columns] = v.integer
             for side, own in ((self.low, v.lower), (self.high, v.upper)):
                 side[v.columns] = own[self.instance % len(own)].reshape(-1)
-        self.low = torch.where(self.integer, (self.low - INTEGRAL).ceil(), self.low)
-        self.high = torch.where(self.integer, (self.high + INTEGRAL).floor(), self.high)
+        self.low, self.high = self._rounded(self.low, self.high)
         whole = bool((self.cost[~self.integer] == 0).all()) and bool((self.cost == self.cost.round()).all())
         whole = whole and float(self.cost.abs().sum()) < 2**50
         divisor = reduce(math.gcd, map(int, self.cost.abs().tolist())) if whole else 0
         self.unit = float(divisor)  # every value is a multiple of it plus the constant; 0 where none is known
+        if self.method == "auto":
+            self.simplex = SimplexRelaxations.of(self.model, self.instance, self.low, self.high)
+        if self.simplex is not None:  # nodes lie within its bounds, which have those that blocks state
+            stated = self.simplex.program
+            self.low, self.high = self._rounded(*map(torch.from_numpy, (stated.lower, stated.upper)))
+            program = replace(
+                stated,
+                c=self.cost.numpy(),
+                offset=self.constant,
+                lower=self.low.numpy(),
+                upper=self.high.numpy(),
+                maximize=False,
+            )
+            self.simplex = replace(self.simplex, program=program)
         relaxed = self.relaxation(self.low[None], self.high[None].maximum(self.low))
         self.exact = relaxed.compile().decomposition()
         binary = self.integer & (self.low >= 0) & (self.high <= 1)
         scopes = [b.scope for b in model.blocks if stated_rows_of(b.type) is None]
         self.tells = all(bool(binary[scope].all()) for scope in scopes)  # whether points can be tested
+
+    def _rounded(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Bounds ``(variables,)`` with those of integers at integers."""
+        low = torch.where(self.integer, (low - INTEGRAL).ceil(), low)
+        return low, torch.where(self.integer, (high + INTEGRAL).floor(), high)
 
     def root(self) -> list[Node]:
         """Return the node of all points, with the bound of the box; none where bounds leave no integer."""
@@ -232,15 +256,37 @@ class IntegerProgram:
             raise KeyboardInterrupt
         return found
 
-    def bounds(self, found: Solution) -> Tensor:
-        """Lower bounds of the nodes, ``(nodes,)``; infinite where there is no feasible point."""
-        bound = self.sense.turn(torch.where(torch.isfinite(found.safe_bound), found.safe_bound, found.bound))
-        empty = torch.tensor([status is Status.INFEASIBLE for status in found.status])
-        return bound.masked_fill(empty, math.inf)
+    def relaxed(
+        self, low: Tensor, high: Tensor, state: State | Bases | None, tol: float, passes: int
+    ) -> Relaxed:
+        """Solve the relaxations of nodes by the simplex method where it serves, and else as :meth:`solve`.
+
+        Parameters
+        ----------
+        low, high, state, tol, passes
+            As in :meth:`solve`; the simplex method needs neither ``tol`` nor ``passes``.
+
+        Returns
+        -------
+        Relaxed
+            In the sense of minimisation.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            If the solve was interrupted.
+        """
+        nodes = None if self.simplex is None else self.simplex.nodes(self.task, self.deadline)
+        if self.simplex is None or nodes is None:
+            own = state if isinstance(state, State) else None
+            return Relaxed.of(self.solve(low, high, own, tol, passes), self.sense)
+        return self.simplex.solve(nodes, low, high, state, self.goal(), self.deadline)
 
     def offer(self, points: Tensor) -> None:
         """Keep the best of those points ``(k, variables)``, integers rounded, that are feasible."""
         near = torch.where(self.integer, points.round(), points)
+        if self.simplex is not None:  # all at once, before each is judged
+            near = near[self.simplex.may_hold(near)]
         value = near @ self.cost + self.constant
         for i in value.argsort().tolist():
             if float(value[i]) >= self.best:
@@ -248,25 +294,32 @@ class IntegerProgram:
             if self.tells and self.holds(near[i]):
                 self.keep(float(value[i]), near[i])
 
-    def complete(self, points: Tensor, state: State | None) -> Tensor:
+    def complete(self, points: Tensor, state: State | Bases | None) -> Tensor:
         """Fix the integers as in points ``(k, variables)``, find the others, and return bounds ``(k,)``."""
         near = torch.minimum(torch.maximum(points.round(), self.low), self.high)
         if bool(self.integer.all()) and self.tells:  # a point is a point
             self.offer(near)
             return torch.full((len(near),), math.inf, dtype=torch.float64)
         low, high = torch.where(self.integer, near, self.low), torch.where(self.integer, near, self.high)
-        found = self.solve(low, high, state, FINE, LEAF_PASSES)
-        bounds = self.bounds(found)
+        found = self.relaxed(low, high, state, FINE, LEAF_PASSES)
+        settled = torch.isfinite(found.primal) | (found.bound >= self.goal())
+        if self.simplex is not None and not bool(settled.all()):  # nothing is left to split
+            found = Relaxed.of(self.solve(low, high, None, FINE, LEAF_PASSES), self.sense)
         # Where the types state no constraints, the engine alone can tell that a point is feasible.
         for i in torch.isfinite(found.primal).nonzero()[:, 0].tolist():
-            x = torch.where(self.integer, near[i], found.raw_x[i])
+            x = torch.where(self.integer, near[i], found.x[i])
             value = float(x @ self.cost) + self.constant
             if value < self.best and (not self.tells or self.holds(x)):
                 self.keep(value, x)
-        return bounds
+        return found.bound
 
     def dive(
-        self, low: Tensor, high: Tensor, state: State | None, root: Tensor | None = None, seed: int = 0
+        self,
+        low: Tensor,
+        high: Tensor,
+        state: State | Bases | None,
+        root: Tensor | None = None,
+        seed: int = 0,
     ) -> None:
         """Look for points below a node, in several ways side by side.
 
@@ -277,7 +330,7 @@ class IntegerProgram:
         ----------
         low, high : Tensor
             ``(variables,)`` float64: bounds of the variables at the node.
-        state : State or None
+        state : State, Bases or None
             Where to start, a single instance.
         root : Tensor, optional
             ``(variables,)`` float64: the point of the node's relaxation, where it has been solved.
@@ -295,11 +348,11 @@ class IntegerProgram:
             noise = shake * torch.rand(low.shape, generator=seeded, dtype=torch.float64)
             (low, high), before = self._fixed(root.expand_as(low), low, high, free, noise)
         while len(low) and not self.deadline.over():
-            found = self.solve(low, high, state, 10 * COARSE, NODE_PASSES)
-            self.offer(found.raw_x)
-            bounds, free = self.bounds(found), self.integer & (low < high)
+            found = self.relaxed(low, high, state, 10 * COARSE, NODE_PASSES)
+            self.offer(found.x)
+            free = self.integer & (low < high)
             known = torch.isfinite(found.primal) | (not self.exact.testable)
-            going = torch.isfinite(bounds) & (bounds < self.goal()) & known
+            going = torch.isfinite(found.bound) & (found.bound < self.goal()) & known
             done = going & ~free.any(1)
             if bool(done.any()):
                 self.complete(low[done], found.state.select(done))
@@ -310,7 +363,7 @@ class IntegerProgram:
             low, high, free, shake = (t[kept] for t in (low, high, free, shake))
             fails, going = fails[kept], going[kept, None]
             returned = ~going[:, 0]
-            before, state, x = (before[0][kept], before[1][kept]), found.state.select(kept), found.raw_x[kept]
+            before, state, x = (before[0][kept], before[1][kept]), found.state.select(kept), found.x[kept]
             noise = shake * torch.rand(low.shape, generator=seeded, dtype=torch.float64)
             ahead, back = self._fixed(x, low, high, free, noise)
             low, high = (torch.where(going, *pair) for pair in zip(ahead, before, strict=True))
@@ -338,12 +391,6 @@ class IntegerProgram:
         ahead = torch.where(fixed, to, low), torch.where(fixed, to, high)
         back = torch.where(last & (to == low), to + 1, low), torch.where(last & (to > low), to - 1, high)
         return ahead, back
-
-
-def with_box(state: State, variables: int) -> State:
-    """A state that has multipliers of boxes, zero where there were none: nodes differ in what is boxed."""
-    none = torch.zeros(state.batch, variables, 1, dtype=torch.float64)
-    return replace(state, duals={BOX: none, **state.duals})
 
 
 def _shaped(values: Tensor, columns: slice, shape: tuple[int, ...]) -> Tensor:

@@ -12,17 +12,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from blocklp.blocks.box import BOX
 from blocklp.deadline import Deadline
 from blocklp.results.state import State
 from blocklp.search.best_first import Expansion, Node
+from blocklp.search.integer_relaxations import Bases, bytes_of, joined
 from blocklp.search.integer_search import (
     COARSE,
     INTEGRAL,
     NODE_PASSES,
     IntegerProgram,
     Subproblem,
-    with_box,
 )
 
 WAIT = 8
@@ -99,6 +98,7 @@ class IntegerTree:
         # Nothing is left of a task for others.
         own, program = copy.copy(self), copy.copy(self.program)
         program.best, program.point, program.size, program.deadline = incumbent, None, advice.size, deadline
+        program.task = advice.number
         own.program, own.tasks = program, advice.number
         own.gains, own.asked = advice.gains.clone(), advice.asked.clone()
         return own._expanded(nodes)
@@ -112,15 +112,13 @@ class IntegerTree:
             return Expansion(nodes, unresolved=closed)
         subs: list[Subproblem] = [node.state for node in nodes]
         low, high = torch.stack([s.low for s in subs]), torch.stack([s.high for s in subs])
-        states = [s.state for s in subs if s.state is not None]
-        state = State.concatenate(states) if len(states) == len(subs) else None
-        found = program.solve(low, high, state, COARSE, NODE_PASSES)
-        kept = with_box(found.state, program.model.size)
-        program.offer(found.raw_x)
+        found = program.relaxed(low, high, joined([s.state for s in subs]), COARSE, NODE_PASSES)
+        kept = found.state
+        program.offer(found.x)
         if self.tasks.bit_count() == 1 or (math.isinf(program.best) and self.tasks % WAIT == 0):
             program.dive(low[0], high[0], kept.select([0]), seed=self.tasks)
-        bounds = program.bounds(found)
-        low, high = self._tightened(kept, bounds, low, high)
+        bounds = found.bound
+        low, high = self._tightened(found.price, bounds, low, high)
         children, splits = list[Node](), list[tuple[int, int, float]]()
         for i, (node, sub) in enumerate(zip(nodes, subs, strict=True)):
             bound = program.raised(max(node.bound, float(bounds[i])))
@@ -135,7 +133,7 @@ class IntegerTree:
                 continue
             free, own = program.integer & (low[i] < high[i]), kept.select([i])
             if bool(free.any()):
-                children += self._halves(low[i], high[i], found.raw_x[i], free, own, bound, node.depth + 1)
+                children += self._halves(low[i], high[i], found.x[i], free, own, bound, node.depth + 1)
                 continue
             bound = max(bound, float(program.complete(low[i][None], own)[0]))
             closed.append(Node(program.raised(bound), node.depth))
@@ -148,7 +146,7 @@ class IntegerTree:
         high: Tensor,
         x: Tensor,
         free: Tensor,
-        state: State,
+        state: State | Bases,
         bound: float,
         depth: int,
     ) -> list[Node]:
@@ -164,18 +162,17 @@ class IntegerTree:
         left, right = high.clone(), low.clone()
         left[column], right[column] = below, below + 1
         moved = float(x[column]) - below
-        size = sum(t.nbytes for t in state.duals.values())
+        size = bytes_of(state)
         return [
             Node(bound, depth, Subproblem(low, left, state, (column, 0, moved)), size),
             Node(bound, depth, Subproblem(right, high, state, (column, 1, 1 - moved)), size),
         ]
 
-    def _tightened(self, state: State, bounds: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    def _tightened(self, price: Tensor, bounds: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """Narrow integers by reduced costs: each unit away from where its box has it costs its multiplier."""
         program = self.program
         if math.isinf(program.best):
             return low, high
-        price = program.sense.turn(state.duals[BOX][..., 0])
         least = program.goal() if program.unit else program.best
         room = (least - bounds).clamp(min=0)[:, None] + 1e-9 * abs(program.best)
         steps = (room / price.abs()).nan_to_num(posinf=math.inf).floor()

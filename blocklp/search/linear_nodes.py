@@ -381,6 +381,7 @@ class LinearNodes:
                     first = self.first
                     basis = self.shared.arguments, first.arguments, first.at
                     kernels.bounds(part.stop - reached, *basis, given.arguments(), pivots, own.arguments())
+                    compiled.mark(kernels, torch.float64)  # they are ready from now on, for searches too
                     if (own.status == OUTSIDE).any():
                         self._refuse_outside(nodes)
                 reached = part.stop

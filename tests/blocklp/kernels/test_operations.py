@@ -241,12 +241,11 @@ def comparing(request: pytest.FixtureRequest, forgotten: None, dtype: torch.dtyp
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("dtype", SAME)
+@pytest.mark.parametrize(("seed", "dtype"), [*((seed, torch.float64) for seed in range(3)), (3, torch.float32)])
 def test_compiled_loops_do_what_definitions_say(case: str, seed: int, dtype: torch.dtype, comparing: set[str]) -> None:
     stated, method, reached = CASES[case]
     solver = stated(np.random.default_rng(seed)).compile(backend="compared", dtype=dtype)
-    found = solver.solve(method=method, tol=0, passes=150)
+    found = solver.solve(method=method, tol=0, passes=60)
     assert solver.backend == "compared" and bool(torch.isfinite(found.bound).all())
     assert reached <= comparing
 
