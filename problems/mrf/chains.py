@@ -1,8 +1,85 @@
-"""Decomposition of the edges of a pairwise model into chains."""
+"""Decomposition of a model into chains: of edges, and of factors that hand a state on."""
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+
 from blocklp.problems.mrf.instance import Mrf
+
+LARGEST_PATH = 100_000
+"""Entries of all tables of a path of states; longer ones are cut."""
+
+LONGEST_PATH = 200
+"""Factors of a path of states; longer ones are cut."""
+
+
+@dataclass(frozen=True)
+class StatePath:
+    """Factors of three variables in a row, each of which hands a state on to the next.
+
+    Attributes
+    ----------
+    row : list of int
+        The first variable, the states, and the last variable.
+    read : list of int
+        The third variable of each factor.
+    """
+
+    row: list[int]
+    read: list[int]
+
+    @property
+    def links(self) -> list[tuple[int, int, int]]:
+        """Variables of each factor: before, read, after."""
+        return list(zip(self.row, self.read, self.row[1:], strict=False))
+
+
+def state_paths(mrf: Mrf) -> list[StatePath]:
+    """Find paths of factors such as automata and counters become.
+
+    A state is a variable of two factors of three variables that have nothing else in common.  All variables of a path are
+    different, so that its factors are a tree, and the polytope of all together is that of each and of what they share.  Variables
+    of large numbers are states first, since readers of files add theirs behind those of the file.
+
+    Parameters
+    ----------
+    mrf : Mrf
+
+    Returns
+    -------
+    list of StatePath
+        Of two factors at least.
+    """
+    scopes = [scope for scope, _ in mrf.factors if len(scope) > 1]
+    known = set(scopes)
+    at: dict[int, list[tuple[int, ...]]] = defaultdict(list)
+    for scope in scopes:
+        for i in scope:
+            at[i].append(scope)
+    alone = {scope for scope in scopes if len(scope) == 3 and not known & set(itertools.combinations(scope, 2))}
+    states = (i for i, two in at.items() if len(two) == 2 and alone.issuperset(two) and len(set(two[0]) & set(two[1])) == 1)
+    entries = {scope: math.prod(mrf.counts[list(scope)].tolist()) for scope in alone}
+    paths = {scope: ([scope], set(scope)) for scope in alone}
+    for state in sorted(states, reverse=True):
+        one, other = at[state]
+        (before, seen), (after, others) = paths[one], paths[other]
+        joins = one in (before[0], before[-1]) and other in (after[0], after[-1]) and seen & others == {state}
+        if not joins or len(before + after) > LONGEST_PATH or sum(entries[scope] for scope in before + after) > LARGEST_PATH:
+            continue
+        joined = (before if before[-1] == one else before[::-1]) + (after if after[0] == other else after[::-1])
+        paths |= dict.fromkeys(joined, (joined, seen | others))
+    whole = {path[0]: path for path, _ in paths.values() if len(path) > 1}
+    return [_path(whole[first]) for first in sorted(whole)]
+
+
+def _path(factors: list[tuple[int, ...]]) -> StatePath:
+    states = [next(i for i in one if i in other) for one, other in itertools.pairwise(factors)]
+    first, last = (max(i for i in factors[k] if i != states[k]) for k in (0, -1))
+    row = [first, *states, last]
+    return StatePath(row, [next(i for i in scope if i not in row[k : k + 2]) for k, scope in enumerate(factors)])
 
 
 def edge_chains(mrf: Mrf) -> list[list[int]]:

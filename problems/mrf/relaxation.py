@@ -7,8 +7,9 @@ One simplex variable a node, one table of marginals a factor, and
 
 for every factor f and node i in it: the local polytope (M. I. Schlesinger 1976; T. Werner, A linear programming approach to max-sum
 problem, PAMI 29 (2007)).  A factor of three or more nodes also agrees with the factors on some of its nodes.  Labels that an infinite
-entry forbids have the upper bound 0.  Blocks are edges and larger factors, or chains of edges, and on top any clusters.  Without hard
-constraints the relaxation of a binary pairwise model is that of roof duality, and is stated with its blocks.
+entry forbids have the upper bound 0.  Blocks are edges and larger factors, paths of factors that hand a state on, or chains of edges,
+and on top any clusters.  Without hard constraints the relaxation of a binary pairwise model is that of roof duality, and is stated
+with its blocks.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from blocklp.oracles.chain import Chain
 from blocklp.oracles.joint import Joint
 from blocklp.oracles.pairwise import Pairwise
 from blocklp.oracles.simplex import Simplex
-from blocklp.problems.mrf.chains import edge_chains
+from blocklp.problems.mrf.chains import StatePath, edge_chains, state_paths
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.marginals import Marginals, Points, Scope, spread
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
@@ -94,8 +95,9 @@ def relax(
     mrf : Mrf
         The energy.
     decomposition : {"auto", "edges", "chains", "qubo"}
-        A block an edge; or one a chain of edges of equal tables, of 2^k edges; or :func:`blocklp.problems.qpbo.roof_duality_model`.
-        All have the same optimum.  By default ``"qubo"`` where it is possible and there are no clusters, else ``"edges"``.
+        A block an edge or larger factor; or one a chain of edges of equal tables, of 2^k edges; or
+        :func:`blocklp.problems.qpbo.roof_duality_model`.  All have the same optimum.  By default ``"qubo"`` where it is possible and
+        there are no clusters, else ``"edges"`` with one block for each of :func:`~blocklp.problems.mrf.chains.state_paths`.
     clusters : iterable of sequence of int
         Sets of three or more variables whose joint labels become blocks, which raises the optimum.  Triplets share the marginals of
         all their pairs, larger clusters those of the pairs that are factors.  Clusters may be appended to those of a warm start.
@@ -129,8 +131,11 @@ def relax(
     relaxation = _variables(mrf, groups)
     chains = edge_chains(mrf) if decomposition == "chains" else []
     _add_chains(relaxation, chains)
+    paths = state_paths(mrf) if decomposition == "auto" and mrf.order == 3 else []
+    _add_paths(relaxation, paths)
     deadline.check(STATING)
-    _add_factors(relaxation, bool(chains), deadline)
+    covered = {tuple(sorted(link)) for path in paths for link in path.links}
+    _add_factors(relaxation, covered, deadline, pairs=not chains)
     _add_clusters(relaxation, groups)
     deadline.check(STATING)
     _add_simplices(relaxation)
@@ -182,18 +187,21 @@ def _variables(mrf: Mrf, clusters: list[Scope]) -> MrfRelaxation:
     return MrfRelaxation(mrf, model, views)
 
 
-def _add_factors(relaxation: MrfRelaxation, covered: bool, deadline: bl.Deadline) -> None:
-    """One block a factor; those of three or more variables share the marginals of the factors inside.
+def _add_factors(relaxation: MrfRelaxation, covered: set[Scope], deadline: bl.Deadline, *, pairs: bool) -> None:
+    """One block a factor that is not ``covered``; those of three or more variables share the marginals of the factors inside.
 
-    Chains may have ``covered`` the pairs.
+    Chains may have taken the ``pairs``.
     """
     known = {scope for scope, _ in relaxation.mrf.factors} if relaxation.mrf.order > 2 else set()
     for group in relaxation.mrf.groups:
         deadline.check(STATING)
+        scopes = group.scopes
+        if covered and group.order > 1:
+            scopes = scopes[[scope not in covered for scope in map(tuple, scopes.tolist())]]
         kinds: dict[tuple[Scope, ...], list[Scope]] = defaultdict(list)
-        if group.order == 2 and not covered:
-            _add_kind(relaxation, Pairwise(*group.shape), group.scopes, ((0,), (1,)))
-        for scope in map(tuple, group.scopes.tolist() if group.order > 2 else ()):
+        if group.order == 2 and pairs and len(scopes):
+            _add_kind(relaxation, Pairwise(*group.shape), scopes, ((0,), (1,)))
+        for scope in map(tuple, scopes.tolist() if group.order > 2 else ()):
             parts = tuple(
                 part
                 for order in range(1, group.order)
@@ -253,6 +261,22 @@ def _add_chains(relaxation: MrfRelaxation, chains: list[list[int]]) -> None:
                 tables.append(index if i < j else index.reshape(int(counts[j]), int(counts[i])).T.reshape(-1))
             blocks.append(torch.cat([*(views[i,].index for i in chain), *tables]))
         relaxation.model.add(Chain(shape), View(relaxation.model, "blocks", torch.stack(blocks)), name=f"chains {shape}")
+
+
+def _add_paths(relaxation: MrfRelaxation, paths: list[StatePath]) -> None:
+    """One block a path of states; tables are turned to follow it."""
+    counts, views = relaxation.mrf.counts, relaxation.views
+    by_shape: dict[tuple[Scope, Scope], list[Tensor]] = defaultdict(list)
+    for path in paths:
+        shape = tuple(counts[path.row].tolist()), tuple(counts[path.read].tolist())
+        tables = []
+        for link in path.links:
+            scope = tuple(sorted(link))
+            table = views[scope].index.reshape(counts[list(scope)].tolist())
+            tables.append(table.permute([scope.index(i) for i in link]).reshape(-1))
+        by_shape[shape].append(torch.cat([*(views[i,].index for i in path.row + path.read), *tables]))
+    for (sizes, read), blocks in by_shape.items():
+        relaxation.model.add(Chain(sizes, read), View(relaxation.model, "blocks", torch.stack(blocks)), name=f"paths {sizes} {read}")
 
 
 def _add_simplices(relaxation: MrfRelaxation) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor
 
 import blocklp as bl
 from blocklp.deadline import Deadline
+from blocklp.oracles.chain import Chain
 from blocklp.problems.discrete.tightening import Labelled
 from blocklp.problems.mrf.heuristics import descend, moved_by_flow
 from blocklp.problems.mrf.instance import Mrf
@@ -27,8 +30,9 @@ def rounded(relaxation: MrfRelaxation, solution: bl.Solution, deadline: Deadline
     """Round the point of a solved relaxation and improve it.
 
     Starts are the likeliest label of each variable, its label of least cost, and labels drawn by their marginals with a fixed seed;
-    binary models without hard constraints add those of :func:`blocklp.problems.qpbo.round_fractional`.  All descend together.  In
-    pairwise models the best one is improved by expansion moves and fused with the next ones.
+    on chains the whole words that are likeliest, and draws of them; binary models without hard constraints add those of
+    :func:`blocklp.problems.qpbo.round_fractional`.  All descend together.  In pairwise models the best one is improved by expansion
+    moves and fused with the next ones.
 
     Parameters
     ----------
@@ -48,7 +52,37 @@ def rounded(relaxation: MrfRelaxation, solution: bl.Solution, deadline: Deadline
     starts = [marginals.argmax(-1)[None], alone(mrf)[None], drawn(mrf, marginals)]
     if not relaxation.views and (qubo := mrf.to_qubo()) is not None:
         starts.append(round_fractional(qubo, solution.x["y"].cpu(), time_limit=deadline).y.long())
+    if any(isinstance(blocks.type, Chain) for blocks in relaxation.model.blocks):
+        starts.append(words(relaxation, marginals))
     return improved(mrf, torch.cat(starts), deadline)
+
+
+def words(relaxation: MrfRelaxation, marginals: Tensor) -> Tensor:
+    """Labels of which those along each chain fit together: ``(drawn, n)`` int64.
+
+    The likeliest ones by marginals ``(n, most labels)`` first, then those whose marginals are perturbed by Gumbel noise
+    (G. Papandreou, A. Yuille, Perturb-and-MAP random fields, ICCV 2011), with a fixed seed.
+    """
+    noise = torch.rand(DRAWN, *marginals.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    noise = -(-noise.clamp(min=1e-300).log()).log()
+    noise[0] = 0
+    cost = -marginals.clamp(min=1e-3).log() - noise
+    labels = drawn(relaxation.mrf, marginals)
+    owner, upper = relaxation.views.owner, relaxation.views.upper
+    for blocks in relaxation.model.blocks:
+        if not isinstance(blocks.type, Chain):
+            continue
+        lengths, count = blocks.type.lengths, len(blocks.type.sizes) + sum(size > 0 for size in blocks.type.read)
+        begins = list(itertools.accumulate(lengths, initial=0))[:count]
+        variables = owner[blocks.scope[:, begins]]
+        allowed = upper[blocks.scope][None]
+        kind = blocks.type.restrict(torch.zeros_like(allowed), allowed)
+        assert kind is not None
+        parts = [cost[:, nodes, :length] for nodes, length in zip(variables.T, lengths, strict=False)]
+        links = torch.zeros(DRAWN, len(blocks.scope), sum(lengths[count:]), dtype=torch.float64)
+        taken = kind.min_oracle(torch.cat([*parts, links], -1))[0].split(lengths, -1)[:count]
+        labels[:, variables] = torch.stack([part.argmax(-1) for part in taken], -1)
+    return labels
 
 
 def incumbent(mrf: Mrf, deadline: Deadline) -> Labelled:

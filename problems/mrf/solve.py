@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, overload
 
+import numpy as np
 from torch import Tensor
 
 import blocklp as bl
 from blocklp.engine.records import relative_gap
 from blocklp.errors import OptionError
+from blocklp.oracles.chain import Chain
 from blocklp.problems.discrete.tightening import Labelled, Told, tighten_in_turn
 from blocklp.problems.discrete.together import before, lenient, share, solve_together, stop
 from blocklp.problems.mrf.instance import Mrf
@@ -104,9 +106,9 @@ def solve_mrf(
 ) -> MrfSolution | list[MrfSolution]:
     """Bound energies by their LP relaxation, tightened if asked for, and find labellings.
 
-    With ``method="auto"`` models with hard constraints, or with variables of eight or more labels, are first solved by averaging of
-    min-marginals, which deals with them in a fraction of the passes, and only where that comes to rest by the default method, from
-    there.
+    With ``method="auto"`` models with hard constraints, or with variables of eight or more labels, outside of paths of states are
+    first solved by averaging of min-marginals, which deals with them in a fraction of the passes, and only where that comes to rest
+    by the default method, from there.
 
     Parameters
     ----------
@@ -207,9 +209,20 @@ def _stopped(solutions: Sequence[bl.Solution], options: dict[str, Any]) -> dict[
 
 
 def _averages(relaxation: MrfRelaxation, options: dict[str, Any]) -> bool:
-    """Whether a model is first solved by averaging: where an entry is infinite, or a variable has many labels."""
-    many = bool((relaxation.mrf.counts >= MANY).any())
-    return options.get("method", "auto") == "auto" and (many or bool((relaxation.views.upper == 0).any()))
+    """Whether a model is first solved by averaging: where an entry is infinite, or a variable has many labels, outside of paths.
+
+    A path of states sees what it forbids in its oracle.
+    """
+    if options.get("method", "auto") != "auto":
+        return False
+    many, hard = relaxation.mrf.counts >= MANY, relaxation.views.upper == 0
+    owner = relaxation.views.owner
+    for blocks in relaxation.model.blocks:
+        if isinstance(blocks.type, Chain) and any(blocks.type.read):
+            hard[blocks.scope] = False
+            inside = owner[blocks.scope]
+            many = many & ~np.isin(np.arange(len(many)), inside[inside >= 0])
+    return bool(many.any()) or bool(hard.any())
 
 
 def _tightened(relaxation: MrfRelaxation, budget: Budget, *, time_limit: bl.Deadline, **options: Any) -> tuple[Tightened, Labelled]:

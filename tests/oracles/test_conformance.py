@@ -92,6 +92,21 @@ class TestChain(BlockTypeConformance):
         return np.array(chains)[None, None]
 
 
+class TestChainThatReads(BlockTypeConformance):
+    """An automaton of two steps, the second of which reads nothing."""
+
+    def block_type(self) -> BlockType:
+        return Chain((2, 3, 2), read=(2, 0))
+
+    def vertices(self) -> np.ndarray:
+        chains = []
+        for a, r, b, c in itertools.product(range(2), range(2), range(3), range(2)):
+            x, s, y, z = np.eye(2)[a], np.eye(2)[r], np.eye(3)[b], np.eye(2)[c]
+            triple = np.einsum("i,j,k->ijk", x, s, y)
+            chains.append(np.concatenate([x, y, z, s, triple.ravel(), np.outer(y, z).ravel()]))
+        return np.array(chains)[None, None]
+
+
 class TestSimplex(BlockTypeConformance):
     def block_type(self) -> BlockType:
         return Simplex(4)

@@ -93,7 +93,7 @@ def test_format_is_told_by_the_suffix_or_the_option(write):
         assert (listed["energy"], listed["bound"]) == pytest.approx((-2, -3), rel=1e-3)
 
 
-@pytest.mark.parametrize("blocks", ["edges", "cliques"])
+@pytest.mark.parametrize("blocks", ["edges", "cliques", "separated"])
 def test_independent_set(write, blocks):
     [entry] = json.loads(run("mis", write("g.mis", GRAPH), "--blocks", blocks, "--json", "--tol", "1e-6").stdout)
     assert (entry["weight"], entry["solution"]) == (7, [1, 0, 0, 1])

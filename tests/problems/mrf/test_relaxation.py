@@ -7,8 +7,9 @@ import torch
 import blocklp as bl
 from blocklp.errors import OptionError, ScopeError
 from blocklp.general_solvers.solvers import reference
-from blocklp.problems.mrf import Mrf, cycles, read_mrf, relax, solve_mrf, violated_clusters
-from blocklp.problems.mrf.chains import edge_chains
+from blocklp.oracles import Chain, Joint
+from blocklp.problems.mrf import Mrf, cycles, read_mrf, relax, solve_mrf, solve_mrf_exactly, violated_clusters
+from blocklp.problems.mrf.chains import edge_chains, state_paths
 from blocklp.problems.mrf.polytope import rounded_tables
 from blocklp.problems.mrf.rounding import incumbent
 from blocklp.problems.mrf.tightening import tightened_local_polytope
@@ -53,6 +54,46 @@ def test_a_tree_is_solved_exactly_by_averaging_on_chains():
     best = mrf.energy(labellings(mrf)).min()
     found = solve_mrf(mrf, "chains", method="min-marginals", tol=1e-7)
     assert (found.energy, found.bound) == (pytest.approx(best), pytest.approx(best, abs=1e-6))
+
+
+def automata(seed):
+    """Two automata of three states that read two labels each, in shuffled numbers, and pairs between what they read."""
+    rng = np.random.default_rng(seed)
+    place = rng.permutation(14)
+    read, states = place[:6].reshape(2, 3), place[6:].reshape(2, 4)
+    counts = np.full(14, 2)
+    counts[states] = 3
+    factors = [((i,), rng.integers(0, 9, 2)) for i in place[:6]]
+    for row, word in zip(states, read, strict=True):
+        for before, symbol, after in zip(row, word, row[1:], strict=False):
+            step = rng.integers(0, 9, (3, 2, 3)).astype(float)
+            factors.append(((before, symbol, after), np.where(rng.random(step.shape) < 0.4, np.inf, step)))
+    factors += [((i, j), rng.integers(0, 9, (2, 2))) for i in read[0] for j in read[1]]
+    return Mrf(counts, factors)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_automata_are_one_block_each_and_keep_the_optimum(seed):
+    mrf = automata(seed)
+    model = relax(mrf).model
+    assert sum(len(b.scope) for b in model.blocks if isinstance(b.type, Chain)) == 2
+    assert not any(isinstance(b.type, Joint) for b in model.blocks)
+    optimum = lp(mrf, "edges")
+    assert lp(mrf) == pytest.approx(optimum, abs=1e-6)
+    found = solve_mrf(mrf, tol=1e-6)
+    best = solve_mrf_exactly(mrf)
+    assert optimum - 1e-4 * abs(optimum) <= found.bound <= optimum + 1e-7 <= best.energy + 2e-7
+    assert found.energy == mrf.energy(found.labels.numpy()) >= best.energy
+
+
+def test_a_path_reads_each_variable_once_and_leaves_factors_with_others_inside():
+    step = np.zeros((2, 2, 2))
+    row = [((0, 1, 4), step), ((2, 4, 5), step), ((3, 5, 6), step)]
+    assert [path.links for path in state_paths(Mrf([2] * 7, row))] == [[(1, 0, 4), (4, 2, 5), (5, 3, 6)]]
+    twice = [*row[:2], ((0, 5, 6), step)]  # variable 0 is read at both ends
+    assert [path.links for path in state_paths(Mrf([2] * 7, twice))] == [[(6, 0, 5), (5, 2, 4)]]
+    inside = [*row, ((0, 1), np.zeros((2, 2)))]
+    assert [path.links for path in state_paths(Mrf([2] * 7, inside))] == [[(4, 2, 5), (5, 3, 6)]]
 
 
 @pytest.mark.parametrize("seed", range(4))
