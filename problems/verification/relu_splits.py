@@ -44,6 +44,8 @@ RAY_FACTORS = tuple(10.0**k for k in range(13))
 """What a ray is multiplied by in a leaf whose signs contradict each other, in units of the multipliers' usual size."""
 
 
+import os
+FREE=bool(os.environ.get('FREE'))
 class ReluSplits:
     """Bounds nodes for the question whether some row has ``<row, output> - right > 0`` at every point of a box.
 
@@ -148,7 +150,7 @@ class ReluSplits:
         scores = self._scores(dual, dual.relaxation.backward(self.node, dual.cost, *named), named[0])
         early = sum(len(self.free[r]) for r in self.relus[: len(self.relus) // 2])
         scores = scores.masked_fill(packed[0] != 0, 0.0).sum(0)
-        if bool((scores[:early] > 0).any()):
+        if bool((scores[:early] > 0).any()) and not FREE:
             scores[early:] = 0
         if float(scores.max()) <= 0:
             return []
@@ -158,7 +160,7 @@ class ReluSplits:
         for sign, own in zip((1, -1), parts, strict=True):
             flat = self.fixed.clone()
             flat[neuron] = sign
-            found.append((self._unpacked(flat), own))
+            found.append((self.dense(flat), own))
         return found
 
     def _place(self, neuron: int) -> tuple[int, int]:
@@ -169,7 +171,8 @@ class ReluSplits:
             neuron -= len(self.free[r])
         return r, int(self.free[r][neuron])
 
-    def _unpacked(self, flat: Tensor) -> dict[int, Tensor]:
+    def dense(self, flat: Tensor) -> dict[int, Tensor]:
+        """Numbers of all free neurons to ``(1, *shape)`` float64 by ReLU; zero elsewhere."""
         signs, first = {}, 0
         for r in self.relus:
             free = self.free[r]

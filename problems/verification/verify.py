@@ -22,6 +22,7 @@ from blocklp.deadline import Deadline
 from blocklp.errors import FormatError, ModelError, OptionError, ShapeError, TimeLimitError
 from blocklp.problems.verification.attack import confirm, find_counterexample
 from blocklp.problems.verification.balls import Ball, Balls
+from blocklp.problems.verification.counterexample_bounds import bounds_at_counterexamples
 from blocklp.problems.verification.input_splits import InputSplits
 from blocklp.problems.verification.merging import merged
 from blocklp.problems.verification.network import Network
@@ -368,11 +369,24 @@ class _Verification:
                 # Clause by clause: the sign that helps one most is seldom the best for another.  What cannot be halved goes on.
                 nodes, patience = [], 2 * patience
                 for clause in sorted({root.clause[n.state.spec] for n in result.frontier}):
-                    halves = root.splits.halves([n for n in root.nodes if root.clause[n.state.spec] == clause])
-                    regions += [self._root([clause], signs, HALF_STEPS, 5 * HALF_STEPS, "bounds", own) for signs, own in halves]
+                    (node,) = (n for n in root.nodes if root.clause[n.state.spec] == clause)
+                    halves = root.splits.halves([node])
+                    regions += [self._half(clause, root.splits, node, signs, own) for signs, own in halves]
                     if not halves:
                         nodes += [n for n in result.frontier if root.clause[n.state.spec] == clause]
         return Status.CUTOFF
+
+    def _half(self, clause: int, splits: ReluSplits, node: Node, signs: Mapping[int, Tensor], part: Part | None) -> _Root:
+        """Bound half of a region: over the counterexamples of its clause, which a proof has no words for, or all layers anew."""
+        if part is not None:
+            return self._root([clause], signs, HALF_STEPS, 5 * HALF_STEPS, "bounds", part)
+        with self._phase("bounds"):
+            self.bound = min(self.bound, splits.margin)  # points above the margin are left out
+            bounds = bounds_at_counterexamples(splits, node.state, signs, HALF_STEPS)
+            if bounds is None:
+                return _Root(None, [], [clause])
+            relaxation = replace(splits.exact, network=self.network, bounds=bounds)
+            return self._rows([clause], relaxation, signs, 5 * HALF_STEPS, None)
 
     def _split_inputs(self, group: list[int]) -> Status:
         clauses = [self.prop.clauses[n] for n in group]
