@@ -30,6 +30,7 @@ from blocklp.problems.verification.operations import Conv, SmoothActivation
 from blocklp.problems.verification.proof import check_proof
 from blocklp.problems.verification.properties import Clause, Property
 from blocklp.problems.verification.proving import Part, Proof
+from blocklp.problems.verification.pruning import pruned
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.relu_splits import ReluSplits
 from blocklp.problems.verification.shared_search import SplitTree, candidates, search_shared
@@ -43,6 +44,10 @@ ROOT_STEPS, NODE_STEPS = 20, 20
 
 HALF_STEPS = 5
 """The same for the halves of a region."""
+
+import os
+REGION_STEPS = int(os.environ.get("RS", 20))
+"""The same for the neurons of a region over the counterexamples of a clause."""
 
 SHORT_BATCH = 32
 """Nodes of a batch of the first search of a region that may be halved, at most."""
@@ -333,6 +338,8 @@ class _Verification:
         clauses = [self.prop.clauses[n] for n in group]
         rows = self._there(np.concatenate([c.matrix for c in clauses]))
         right = self._there(np.concatenate([c.right for c in clauses]))
+        if part is None and not self.network.unit:
+            relaxation, signs = pruned(relaxation, signs)
         splits = ReluSplits(relaxation, rows, right, NODE_STEPS, lambda x: self._inspect(clauses, x), signs, part)
         # A counterexample satisfies all rows of its clause: one of them, or a mix, that is impossible is enough.
         nodes = splits.roots([k for k, clause in enumerate(clauses) for _ in clause.right], polish, group)
@@ -368,25 +375,31 @@ class _Verification:
                     break
                 # Clause by clause: the sign that helps one most is seldom the best for another.  What cannot be halved goes on.
                 nodes, patience = [], 2 * patience
+                if self.proof is None:
+                    for node in result.frontier:
+                        if node.depth:
+                            regions.append(self._below(root, node))
+                        else:
+                            nodes.append(node)
+                    continue
                 for clause in sorted({root.clause[n.state.spec] for n in result.frontier}):
-                    (node,) = (n for n in root.nodes if root.clause[n.state.spec] == clause)
-                    halves = root.splits.halves([node])
-                    regions += [self._half(clause, root.splits, node, signs, own) for signs, own in halves]
+                    halves = root.splits.halves([n for n in root.nodes if root.clause[n.state.spec] == clause])
+                    regions += [self._root([clause], signs, HALF_STEPS, 5 * HALF_STEPS, "bounds", own) for signs, own in halves]
                     if not halves:
                         nodes += [n for n in result.frontier if root.clause[n.state.spec] == clause]
         return Status.CUTOFF
 
-    def _half(self, clause: int, splits: ReluSplits, node: Node, signs: Mapping[int, Tensor], part: Part | None) -> _Root:
-        """Bound half of a region: over the counterexamples of its clause, which a proof has no words for, or all layers anew."""
-        if part is not None:
-            return self._root([clause], signs, HALF_STEPS, 5 * HALF_STEPS, "bounds", part)
+    def _below(self, root: _Root, node: Node) -> _Root:
+        """Make a region of a node, and bound its layers over the counterexamples of its clause."""
+        splits, group = root.splits, [root.clause[node.state.spec]]
+        assert splits is not None
         with self._phase("bounds"):
             self.bound = min(self.bound, splits.margin)  # points above the margin are left out
-            bounds = bounds_at_counterexamples(splits, node.state, signs, HALF_STEPS)
+            signs = splits.dense(node.state.signs)
+            bounds = bounds_at_counterexamples(splits, node.state, signs, REGION_STEPS)
             if bounds is None:
-                return _Root(None, [], [clause])
-            relaxation = replace(splits.exact, network=self.network, bounds=bounds)
-            return self._rows([clause], relaxation, signs, 5 * HALF_STEPS, None)
+                return _Root(None, [], group)
+            return self._rows(group, replace(splits.cuts.relaxation, bounds=bounds), signs, 5 * HALF_STEPS, None)
 
     def _split_inputs(self, group: list[int]) -> Status:
         clauses = [self.prop.clauses[n] for n in group]
