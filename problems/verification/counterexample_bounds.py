@@ -1,7 +1,7 @@
 """Bounds of hidden neurons over the counterexamples of a clause alone (Kotha et al., NeurIPS 2023).
 
-At a counterexample no row of its clause is above zero.  A nonnegative multiple of the rows, added to what is minimised, takes nothing
-from a bound over these points, whatever it is: bound tightening by optimality, as integer programs have it, with zero for an incumbent.
+At a counterexample no row of its clause is above zero.  Nonnegative multiples of the rows, added to what is minimised, leave a valid
+bound over these points, whatever they are: integer programs know it as bound tightening by optimality.
 """
 
 from __future__ import annotations

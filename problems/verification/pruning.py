@@ -34,7 +34,9 @@ def pruned(relaxation: Relaxation, signs: Mapping[int, Tensor]) -> tuple[Relaxat
         for argument in op.inputs:
             users.setdefault(argument, []).append(at)
     for at, op in enumerate(ops):
-        if not isinstance(op, Relu) or at not in bounds or len(op.shape) != 1 or len(users.get(at, ())) != 1 or len(users[op.inputs[0]]) != 1:
+        if not isinstance(op, Relu) or at not in bounds or len(op.shape) != 1:
+            continue
+        if len(users.get(at, ())) != 1 or len(users[op.inputs[0]]) != 1:
             continue
         before, after = ops[op.inputs[0]], ops[users[at][0]]
         # Of an exact type: others compute their weights, or round them.

@@ -44,8 +44,6 @@ RAY_FACTORS = tuple(10.0**k for k in range(13))
 """What a ray is multiplied by in a leaf whose signs contradict each other, in units of the multipliers' usual size."""
 
 
-import os
-FREE=bool(os.environ.get('FREE'))
 class ReluSplits:
     """Bounds nodes for the question whether some row has ``<row, output> - right > 0`` at every point of a box.
 
@@ -136,9 +134,7 @@ class ReluSplits:
         )
 
     def halves(self, nodes: Sequence[Node]) -> list[tuple[dict[int, Tensor], Part | None]]:
-        """Split the region of these root nodes of one clause at the neuron that costs their bounds most.
-
-        What comes back are the signs of both halves, and their parts of the proof that is written.
+        """Signs of both halves of the region of these root nodes of one clause, split where it costs their bounds most; their proofs.
 
         Neurons of the first half of the layers come first, since their splits tighten the bounds of later layers.
         """
@@ -150,7 +146,7 @@ class ReluSplits:
         scores = self._scores(dual, dual.relaxation.backward(self.node, dual.cost, *named), named[0])
         early = sum(len(self.free[r]) for r in self.relus[: len(self.relus) // 2])
         scores = scores.masked_fill(packed[0] != 0, 0.0).sum(0)
-        if bool((scores[:early] > 0).any()) and not FREE:
+        if bool((scores[:early] > 0).any()):
             scores[early:] = 0
         if float(scores.max()) <= 0:
             return []
@@ -172,7 +168,7 @@ class ReluSplits:
         return r, int(self.free[r][neuron])
 
     def dense(self, flat: Tensor) -> dict[int, Tensor]:
-        """Numbers of all free neurons to ``(1, *shape)`` float64 by ReLU; zero elsewhere."""
+        """Numbers of the free neurons as ``(1, *shape)`` float64 by ReLU, zero for others."""
         signs, first = {}, 0
         for r in self.relus:
             free = self.free[r]
