@@ -342,3 +342,13 @@ def _gradient(network: Network, results: list[Tensor], cost: Tensor, leak: Tenso
         for of in op.inputs if isinstance(op, Add) else op.inputs[:1]:
             send(pending, of, y)
     return pending[0].flatten(1)
+
+
+def runtime_of(network: Network) -> Callable[[NDArray[np.float32]], NDArray[Any]]:
+    """Return what evaluates float32 inputs ``(inputs,)`` by a network in float32, where there is no other runtime."""
+
+    def run(x: NDArray[np.float32]) -> NDArray[Any]:
+        rounded = network.to(torch.float32, network.device)
+        return rounded(torch.as_tensor(x, device=network.device).view(1, *network.input_shape))[0].cpu().numpy()
+
+    return run

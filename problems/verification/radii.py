@@ -18,12 +18,12 @@ from torch import Tensor
 
 from blocklp.errors import OptionError
 from blocklp.options import real
-from blocklp.problems.verification.attack import confirm
+from blocklp.problems.verification.attack import confirm, runtime_of
 from blocklp.problems.verification.images import Image, image_ball, image_box
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.properties import Property
 from blocklp.problems.verification.robustness import ImageResult, checked_images, checked_norm, decide
-from blocklp.problems.verification.verify import Runtime, runtime_of
+from blocklp.problems.verification.verify import Runtime
 
 Box = tuple[Tensor, Tensor, Tensor]
 

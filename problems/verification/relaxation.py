@@ -217,6 +217,7 @@ class Relaxation:
         charge: bool = False,
         valued: bool = True,
         coarse: float = 0.0,
+        also: Mapping[int, Tensor] | None = None,
     ) -> Trace:
         """Evaluate the dual of ``min <cost, result of node>``.
 
@@ -237,9 +238,11 @@ class Relaxation:
         coarse : float
             Share of the costs of activations of unknown sign that is charged too: for somebody who evaluates the same bound in
             another way, with bounds of neurons that differ a little and fewer bits of multipliers.
+        also : mapping, optional
+            Costs of results before ``node`` that are minimised together with it.
         """
         network = self.network
-        value, size, pending = cost.new_zeros(len(cost)), cost.new_zeros(len(cost)), {node: cost}
+        value, size, pending = cost.new_zeros(len(cost)), cost.new_zeros(len(cost)), {node: cost, **(also or {})}
         activation, upper, slope, shifts, touch = {}, {}, {}, {}, {}
         noise = torch.zeros_like(value)
         for at in range(node, 0, -1):

@@ -134,9 +134,7 @@ class ReluSplits:
         )
 
     def halves(self, nodes: Sequence[Node]) -> list[tuple[dict[int, Tensor], Part | None]]:
-        """Split the region of these root nodes of one clause at the neuron that costs their bounds most.
-
-        What comes back are the signs of both halves, and their parts of the proof that is written.
+        """Signs of both halves of the region of these root nodes of one clause, split where it costs their bounds most; their proofs.
 
         Neurons of the first half of the layers come first, since their splits tighten the bounds of later layers.
         """
@@ -158,7 +156,7 @@ class ReluSplits:
         for sign, own in zip((1, -1), parts, strict=True):
             flat = self.fixed.clone()
             flat[neuron] = sign
-            found.append((self._unpacked(flat), own))
+            found.append((self.dense(flat), own))
         return found
 
     def _place(self, neuron: int) -> tuple[int, int]:
@@ -169,7 +167,8 @@ class ReluSplits:
             neuron -= len(self.free[r])
         return r, int(self.free[r][neuron])
 
-    def _unpacked(self, flat: Tensor) -> dict[int, Tensor]:
+    def dense(self, flat: Tensor) -> dict[int, Tensor]:
+        """Numbers of the free neurons as ``(1, *shape)`` float64 by ReLU, zero for others."""
         signs, first = {}, 0
         for r in self.relus:
             free = self.free[r]

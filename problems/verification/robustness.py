@@ -21,7 +21,7 @@ from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, OptionError, ShapeError, TimeLimitError
-from blocklp.problems.verification.attack import confirm, find_counterexamples
+from blocklp.problems.verification.attack import confirm, find_counterexamples, runtime_of
 from blocklp.problems.verification.balls import Ball, Balls
 from blocklp.problems.verification.images import Image, image_ball, image_box
 from blocklp.problems.verification.network import Network
@@ -29,7 +29,7 @@ from blocklp.problems.verification.properties import Property
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.slopes import SlopeDual, out_of_time
 from blocklp.problems.verification.tightener import BATCH, CHUNK, Tightener
-from blocklp.problems.verification.verify import Runtime, runtime_of, verify
+from blocklp.problems.verification.verify import Runtime, verify
 from blocklp.search.parameter_ascent import ascend
 
 STATUSES = ("misclassified", "verified", "attacked", "undecided")

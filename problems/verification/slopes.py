@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -46,7 +46,8 @@ class SlopeDual:
     x: Tensor | None = None
     count: int = 0
     trace: Trace | None = None
-    result: Tensor | None = None  # of the node, at the minimiser of the last evaluation
+    found: dict[int, Tensor] = field(default_factory=dict)  # the last evaluation's forward pass
+    also: Mapping[int, Tensor] | None = None  # costs of other results, for the backward pass alone
 
     def start(self) -> list[Tensor]:
         """CROWN's slopes and no multipliers for splits."""
@@ -67,13 +68,13 @@ class SlopeDual:
     def evaluate(self, parameters: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """One backward and one forward pass."""
         slopes, betas = self.named(parameters)
-        trace = self.trace = self.relaxation.backward(self.node, self.cost, slopes, betas, valued=False)
+        trace = self.trace = self.relaxation.backward(self.node, self.cost, slopes, betas, valued=False, also=self.also)
         if self.averaged:
             x = self.relaxation.minimiser(trace)
             self.count += 1
             self.x = x if self.x is None else self.x + (x - self.x) * (2 / (self.count + 1))
         found = self.relaxation.forward(self.node, trace)
-        self.result = found[self.node]
+        self.found = found
         value = self.relaxation.attained(self.node, self.cost, found, betas) - trace.noise
         free, curves = self.relaxation.free, self.relaxation.curves
         gradients = [
@@ -131,8 +132,7 @@ class MixedDual:
         """One backward and one forward pass."""
         self.dual.cost = parameters[-1]
         value, gradients = self.dual.evaluate(parameters[:-1])
-        assert self.dual.result is not None
-        return value, [*gradients, self.dual.result * self.allowed]
+        return value, [*gradients, self.dual.found[self.dual.node] * self.allowed]
 
     def project(self, parameters: Sequence[Tensor]) -> None:
         """The mix to the simplex (Held, Wolfe and Crowder 1974)."""

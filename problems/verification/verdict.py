@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -95,3 +96,17 @@ class Verdict(Tabled):
     def claim(self) -> str:
         """The claim of the status, a sentence."""
         return FLOAT32_CLAIM if self.status == "unsat" and self.float32 else CLAIMS[self.status]
+
+
+@dataclass
+class PhaseTimer:
+    """Adds the time of a with-block to a phase."""
+
+    phases: dict[str, float]
+    name: str
+
+    def __enter__(self) -> None:
+        self.began = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.phases[self.name] = self.phases.get(self.name, 0.0) + time.perf_counter() - self.began

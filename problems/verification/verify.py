@@ -20,8 +20,9 @@ from torch import Tensor
 from blocklp.campaigns import Executor
 from blocklp.deadline import Deadline
 from blocklp.errors import FormatError, ModelError, OptionError, ShapeError, TimeLimitError
-from blocklp.problems.verification.attack import confirm, find_counterexample
+from blocklp.problems.verification.attack import confirm, find_counterexample, runtime_of
 from blocklp.problems.verification.balls import Ball, Balls
+from blocklp.problems.verification.counterexample_bounds import bounds_at_counterexamples
 from blocklp.problems.verification.input_splits import InputSplits
 from blocklp.problems.verification.merging import merged
 from blocklp.problems.verification.network import Network
@@ -29,11 +30,12 @@ from blocklp.problems.verification.operations import Conv, SmoothActivation
 from blocklp.problems.verification.proof import check_proof
 from blocklp.problems.verification.properties import Clause, Property
 from blocklp.problems.verification.proving import Part, Proof
+from blocklp.problems.verification.pruning import pruned
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.relu_splits import ReluSplits
 from blocklp.problems.verification.shared_search import SplitTree, candidates, search_shared
 from blocklp.problems.verification.tightener import Tightener
-from blocklp.problems.verification.verdict import Verdict, VerificationEvent
+from blocklp.problems.verification.verdict import PhaseTimer, Verdict, VerificationEvent
 from blocklp.search.best_first import Node, SearchEvent, SearchResult, branch_and_bound
 from blocklp.status import Status
 
@@ -42,6 +44,9 @@ ROOT_STEPS, NODE_STEPS = 20, 20
 
 HALF_STEPS = 5
 """The same for the halves of a region."""
+
+REGION_STEPS = 20
+"""The same over the counterexamples of a clause."""
 
 SHORT_BATCH = 32
 """Nodes of a batch of the first search of a region that may be halved, at most."""
@@ -162,16 +167,6 @@ def verify(
         if beyond or not (known.balls is None or known.balls.are(clause.ball)):
             raise ModelError(f"known bounds are those of a box or ball that does not hold clause {number}; compute them for it")
     return run.verdict()
-
-
-def runtime_of(network: Network) -> Runtime:
-    """Return what evaluates float32 inputs ``(inputs,)`` by a network in float32, where there is no other runtime."""
-
-    def run(x: NDArray[np.float32]) -> NDArray[Any]:
-        rounded = network.to(torch.float32, network.device)
-        return rounded(torch.as_tensor(x, device=network.device).view(1, *network.input_shape))[0].cpu().numpy()
-
-    return run
 
 
 @dataclass
@@ -332,6 +327,8 @@ class _Verification:
         clauses = [self.prop.clauses[n] for n in group]
         rows = self._there(np.concatenate([c.matrix for c in clauses]))
         right = self._there(np.concatenate([c.right for c in clauses]))
+        if part is None and not self.network.unit:
+            relaxation, signs = pruned(relaxation, signs)
         splits = ReluSplits(relaxation, rows, right, NODE_STEPS, lambda x: self._inspect(clauses, x), signs, part)
         # A counterexample satisfies all rows of its clause: one of them, or a mix, that is impossible is enough.
         nodes = splits.roots([k for k, clause in enumerate(clauses) for _ in clause.right], polish, group)
@@ -342,9 +339,9 @@ class _Verification:
         """Branch and bound over signs, at two levels.
 
         Nodes of a search inherit the bounds of all layers from their region.  In deep dense networks, where computing these anew is
-        cheap and one early sign tightens many of them, a search that does not end at once stops, and the region is halved
-        (measured on mnist-net_256x4: tens of regions do what 100,000 nodes did not).  In convolutional networks it costs more
-        than it gives, and a region is searched to the end.
+        cheap, a search that does not end at once stops, and its open nodes become regions (measured on mnist-net_256x4: tens of
+        regions do what 100,000 nodes did not).  A proof has no words for bounds over counterexamples; there a region is halved at
+        one early sign.  In convolutional networks it costs more than it gives, and a region is searched to the end.
         """
         dense = len(self.network.relus) > 2 and not any(isinstance(op, (Conv, SmoothActivation)) for op in self.network.ops)
         part = self._part()
@@ -365,14 +362,31 @@ class _Verification:
                     return Status.STALLED  # these nodes are in no frontier: going on without them would be no proof
                 if result.proven:
                     break
-                # Clause by clause: the sign that helps one most is seldom the best for another.  What cannot be halved goes on.
-                nodes, patience = [], 2 * patience
+                # Clause by clause: the sign that helps one most is seldom the best for another.  What cannot be split goes on.
+                patience *= 2
+                if self.proof is None:
+                    nodes = [n for n in result.frontier if not n.depth]
+                    regions += [self._below(root, n) for n in result.frontier if n.depth]
+                    continue
+                nodes = []
                 for clause in sorted({root.clause[n.state.spec] for n in result.frontier}):
                     halves = root.splits.halves([n for n in root.nodes if root.clause[n.state.spec] == clause])
                     regions += [self._root([clause], signs, HALF_STEPS, 5 * HALF_STEPS, "bounds", own) for signs, own in halves]
                     if not halves:
                         nodes += [n for n in result.frontier if root.clause[n.state.spec] == clause]
         return Status.CUTOFF
+
+    def _below(self, root: _Root, node: Node) -> _Root:
+        """Make a region of a node, and bound its layers over the counterexamples of its clause."""
+        splits, group = root.splits, [root.clause[node.state.spec]]
+        assert splits is not None
+        with self._phase("bounds"):
+            self.bound = min(self.bound, splits.margin)  # points above the margin are left out
+            signs = splits.dense(node.state.signs)
+            bounds = bounds_at_counterexamples(splits, node.state, signs, REGION_STEPS)
+            if bounds is None:
+                return _Root(None, [], group)
+            return self._rows(group, replace(splits.cuts.relaxation, bounds=bounds), signs, 5 * HALF_STEPS, None)
 
     def _split_inputs(self, group: list[int]) -> Status:
         clauses = [self.prop.clauses[n] for n in group]
@@ -421,10 +435,10 @@ class _Verification:
         self.bound = min(self.bound, result.bound if result.proven else result.closed)
         return result
 
-    def _phase(self, name: str) -> _Phase:
+    def _phase(self, name: str) -> PhaseTimer:
         if self.callback is not None:
             self.callback(VerificationEvent(name, time.perf_counter() - self.began))
-        return _Phase(self.phases, name)
+        return PhaseTimer(self.phases, name)
 
 
 @dataclass(frozen=True)
@@ -434,17 +448,3 @@ class _Root:
     splits: ReluSplits | None
     nodes: list[Node]
     clause: Sequence[int]
-
-
-@dataclass
-class _Phase:
-    """Adds the time of a with-block to a phase."""
-
-    phases: dict[str, float]
-    name: str
-
-    def __enter__(self) -> None:
-        self.began = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self.phases[self.name] = self.phases.get(self.name, 0.0) + time.perf_counter() - self.began
