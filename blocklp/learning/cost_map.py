@@ -149,7 +149,7 @@ class CostMap:
 
     @cached_property
     def _repeats(self) -> bool:
-        return len(self.out.unique()) < len(self.out)
+        return bool((torch.bincount(self.out) > 1).any())
 
     @cached_property
     def _entries(self) -> _Places:

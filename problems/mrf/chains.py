@@ -59,7 +59,7 @@ def state_paths(mrf: Mrf) -> list[StatePath]:
     for scope in scopes:
         for i in scope:
             at[i].append(scope)
-    alone = {scope for scope in scopes if len(scope) == 3 and not known & set(itertools.combinations(scope, 2))}
+    alone: set[tuple[int, ...]] = {scope for scope in scopes if len(scope) == 3 and not known & set(itertools.combinations(scope, 2))}
     states = (i for i, two in at.items() if len(two) == 2 and alone.issuperset(two) and len(set(two[0]) & set(two[1])) == 1)
     entries = {scope: math.prod(mrf.counts[list(scope)].tolist()) for scope in alone}
     paths = {scope: ([scope], set(scope)) for scope in alone}

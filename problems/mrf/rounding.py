@@ -80,7 +80,7 @@ def words(relaxation: MrfRelaxation, marginals: Tensor) -> Tensor:
         assert kind is not None
         parts = [cost[:, nodes, :length] for nodes, length in zip(variables.T, lengths, strict=False)]
         links = torch.zeros(DRAWN, len(blocks.scope), sum(lengths[count:]), dtype=torch.float64)
-        taken = kind.min_oracle(torch.cat([*parts, links], -1))[0].split(lengths, -1)[:count]
+        taken = torch.split(kind.min_oracle(torch.cat([*parts, links], -1))[0], lengths, -1)[:count]
         labels[:, variables] = torch.stack([part.argmax(-1) for part in taken], -1)
     return labels
 
