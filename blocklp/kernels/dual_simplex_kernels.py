@@ -80,13 +80,15 @@ def _entering(sign: float, need: float, many: int, vectors: Any, low: Any, high:
         total, group, chosen, best = 0.0, passed, -1, 0.0
         for t in range(passed, count):
             k, slope, size = able[t], own[0, t], own[1, t]
-            if size <= least * slope:
+            if size / slope <= least:  # true of the least one, whatever is rounded
                 total += slope * (high[k] - low[k])
                 able[t], own[0, t], own[1, t] = able[group], own[0, group], own[1, group]
                 able[group], own[0, group], own[1, group] = k, slope, size
                 if slope > best:
                     best, chosen = slope, group
                 group += 1
+        if chosen < 0:  # reduced costs are not finite
+            break
         ratio = max(own[1, chosen] / own[0, chosen], last)
         value += (ratio - last) * need
         last = ratio
@@ -296,6 +298,9 @@ def _bounded(
             y[i] = reduced[n + i]
         bound = certified(cost, 1.0, y, low, high, judged, scratch)
         if ended != PASSED or bound >= goal:
+            break
+        if target == np.inf:  # numbers have overflowed
+            ended = UNFINISHED
             break
         # What is proved is less than the value by rounding, as a rule: a little further, then to the end.
         target = value[0] + 1e-6 * (1 + abs(value[0])) if target == goal else np.inf

@@ -136,6 +136,19 @@ def test_bounds_are_those_of_highs(seed: int) -> None:
     assert check(program, found, lower, upper, each=True) >= NODES // 2
 
 
+@pytest.mark.parametrize("scale", [1e8, 1e12])
+@pytest.mark.parametrize("seed", range(6))
+def test_large_costs_leave_the_optima(seed: int, scale: float) -> None:
+    program, nodes = drawn(seed)
+    lower, upper = narrowed(program, seed)
+    found = nodes.solve(lower, upper)
+    larger = bl.LinearNodes(replace(program, c=scale * program.c, offset=scale * program.offset))
+    large = larger.solve(lower, upper)
+    same = (found.status == int(bl.Status.OPTIMAL)) & (large.status == int(bl.Status.OPTIMAL))
+    assert int(same.sum()) >= int((found.status == int(bl.Status.OPTIMAL)).sum()) // 2
+    torch.testing.assert_close(large.bound[same] / scale, found.bound[same], atol=1e-6, rtol=1e-6)
+
+
 @pytest.mark.parametrize("seed", range(0, 150, 3))
 def test_bounds_hold_in_rational_numbers(seed: int) -> None:
     program, nodes = drawn(seed)
