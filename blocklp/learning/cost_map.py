@@ -19,7 +19,7 @@ from blocklp.options import of_type, shown
 from blocklp.solver import Solver
 
 
-class _Places:
+class _Positions:
     """Places in rows of a batch; those that follow each other are copied in one piece.
 
     Parameters
@@ -152,16 +152,16 @@ class CostMap:
         return bool((torch.bincount(self.out) > 1).any())
 
     @cached_property
-    def _entries(self) -> _Places:
-        return _Places(self.entry, self.entries)
+    def _entries(self) -> _Positions:
+        return _Positions(self.entry, self.entries)
 
     @cached_property
-    def _columns(self) -> _Places:
-        return _Places(self.column, self.size)
+    def _columns(self) -> _Positions:
+        return _Positions(self.column, self.size)
 
     @cached_property
-    def _outputs(self) -> _Places:
-        return _Places(self.out, self.size)
+    def _outputs(self) -> _Positions:
+        return _Positions(self.out, self.size)
 
     def rows(self, values: Tensor, what: str) -> Tensor:
         """Values ``(batch, *shape)`` of the parameter as ``(batch, entries)``.

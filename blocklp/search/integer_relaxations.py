@@ -84,7 +84,7 @@ class Relaxed:
 
     @classmethod
     def of(cls, found: Solution, sense: Sense) -> Relaxed:
-        """What the engine has found."""
+        """The relaxations that the engine has solved."""
         state = with_box(found.state, found.raw_x.shape[1])
         price = sense.turn(state.duals[BOX][..., 0])
         return cls(bounds(found, sense), sense.turn(found.primal), found.raw_x, price, state)
@@ -132,7 +132,7 @@ class SimplexRelaxations:
         return cls(program, compiled.cached(loops, torch.float64))
 
     def nodes(self, task: int, deadline: Deadline) -> LinearNodes | None:
-        """What solves nodes in a task by its number; None where it is the engine that does."""
+        """The solver of nodes in a task by its number; None where it is the engine."""
         if not self.ready and task < UNCOMPILED:
             return None
         if not self._made:
