@@ -84,8 +84,8 @@ def _naps(executor: Executor, count: int, seconds: float) -> float:
     "simulated on this machine, undisturbed and with a node ended without warning after a third of the queries. `lost` and "
     "`twice` count queries without a row and with more than one, `other verdicts` rows whose verdict is not that of this process. "
     "Starting the workers counts. The last rows are tasks that sleep for one second: `overhead` is what so many workers, "
-    "once started, take beyond the time that is needed at least. The machine has two cores, which other programs kept busy: "
-    "seconds of queries say little about speed.",
+    "once started, take beyond the time that is needed at least. The machine has two cores, which three workers share: so "
+    "seconds of queries on the cluster say little about speed.",
 )
 def run(quick: bool) -> Iterator[Record]:
     queries, naps, pause = (12, 6, 0.2) if quick else (500, 60, 1.0)

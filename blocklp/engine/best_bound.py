@@ -12,6 +12,7 @@ from blocklp.decomposition.valid_bounds import corrected
 from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
 from blocklp.methods.base import put
+from blocklp.violation import known_empty
 
 NOTICED = 1e-13
 """Relative improvement from which on a bound is better: sums in another order differ by less."""
@@ -122,10 +123,12 @@ def improved_bounds(
     """
     problem, (noticed, negligible) = plan.problem, limits
     duals = doubled(problem, duals)
-    residual, allowed = problem.cost - problem.collect(duals), negligible * (primal - best)
-    charge = problem.totals.over_variables(residual.abs() * (problem.upper - problem.lower))
+    total, allowed = problem.collect(duals), negligible * (primal - best)
+    residual = torch.sub(problem.cost, total, out=total)
+    charge = problem.totals.over_variables(residual.abs().mul_(problem.upper - problem.lower))
     shares = ~(charge <= allowed) | torch.isinf(allowed)
-    shared = duals + problem.to_dual(residual.mul_(shares[:, None]))
+    none = known_empty(shares)
+    shared = duals if none else problem.to_dual(residual.mul_(shares[:, None])).add_(duals)
     bound = corrected(problem, shared, problem.value(shared))
     return bound, keep(bound, duals, best, best_duals, noticed)
 

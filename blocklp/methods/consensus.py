@@ -102,8 +102,9 @@ def moves(counts: Tensor, mean: Tensor, target: Tensor, totals: Totals = WHOLE) 
     Tensor
         ``(batch,)`` float64, in squared units of the variables.
     """
-    step = torch.where(counts > 1, mean - (mean + mean - target), 0)
-    return totals.over_variables_in_order(step.double().square() * counts)
+    consensus = (mean + mean).sub_(target)
+    step = torch.sub(mean, consensus, out=consensus).masked_fill_(counts <= 1, 0).double()
+    return totals.over_variables_in_order(step.square_().mul_(counts))
 
 
 def residuals(plan: Plan, state: Any) -> tuple[Tensor, Tensor]:
@@ -126,9 +127,9 @@ def residuals(plan: Plan, state: Any) -> tuple[Tensor, Tensor]:
     for group in problem.groups:
         if group.shares:
             means = problem.coupling.spread_part(state.mean, group.start, group.stop)
-            own = state.points[:, group.start : group.stop] - means
-            own = own.view(len(own), group.dim, group.blocks).masked_fill(group.coupled[:, None] == 0, 0.0)
-            primal = primal + problem.totals.over_blocks_in_order(own.flatten(1).double().square())
+            away = means.sub_(state.points[:, group.start : group.stop])
+            away.view(len(away), group.dim, group.blocks).masked_fill_(group.coupled[:, None] == 0, 0.0)
+            primal = primal + problem.totals.over_blocks_in_order(away.double().square_())
     return primal, moves(problem.counts, state.mean, state.reflected, problem.totals)
 
 
