@@ -172,7 +172,7 @@ class Constraints:
         """Largest relative violation of a row."""
         if self.matrix.shape[:2] == (1, 1) and self.lower.shape[:2] == (1, 1) and self.matrix.numel() <= 256:
             run = RUN if point.device.type == "cpu" else max(1, point.shape[1])
-            runs = zip(point.split(run, 1), size.split(run, 1), strict=True)
+            runs = zip(torch.split(point, run, 1), torch.split(size, run, 1), strict=True)
             return torch.cat([self._violated_by_entries(*own) for own in runs], 1)
         lower, upper = self.lower.to(point), self.upper.to(point)
         activity = self._products(point)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from blocklp.errors import OptionError
-from blocklp.problems.command_line.options import Files, Output, Reading, Solving, grouped
+from blocklp.problems.command_line.options import Files, Output, Reading, Solving, format_of, grouped
 from blocklp.problems.command_line.process import interruptible, until
 
 if TYPE_CHECKING:
@@ -49,13 +49,14 @@ def _mis_command(
         GraphBlocksName, typer.Option(help="One block an edge, or one a clique: stronger, later; separated: more cliques, in rounds.")
     ] = GraphBlocksName.cliques,
     solving: Solving,
-    format: Annotated[
+    format: Annotated[str | None, format_of("blocklp.problems.mis.formats")] = None,
+    objective: Annotated[
         GraphObjectiveName | None, typer.Option(help="What the files ask for; by default told by their suffixes.")
     ] = None,
     reading: Reading,
     output: Output,
 ) -> None:
-    """Bound heaviest independent sets of DIMACS graphs, and find sets; of .clq files, heaviest cliques."""
+    """Bound heaviest independent sets of graphs (DIMACS, METIS), and find sets; of .clq files, heaviest cliques."""
     if solving.exact and blocks is not GraphBlocksName.cliques:
         raise OptionError("--blocks is about the relaxation; leave it out, or leave --exact out")
     if reading.one_by_one(tree=solving.exact):
@@ -67,9 +68,9 @@ def _mis_command(
     from blocklp.problems.mis import clique_model, read_graph, solve_mis, solve_mis_exactly
     from blocklp.progress import ElapsedTime
 
-    kind: Objective | None = None if format is None else format.value
+    asks: Objective | None = None if objective is None else objective.value
     with interruptible(), nullcontext() if output.quiet else ElapsedTime("reading"):
-        given_graphs = [read_graph(file, kind, max_bytes=reading.max_bytes, time_limit=deadline) for file in files]
+        given_graphs = [read_graph(file, format, asks, max_bytes=reading.max_bytes, time_limit=deadline) for file in files]
         graphs = [graph.complement(reading.max_bytes) if graph.objective == "clique" else graph for graph in given_graphs]
     names = [
         (str(file), graph.n, len(graph.edges), "" if graph is given else COMPLEMENTED)

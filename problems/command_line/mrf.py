@@ -10,27 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from blocklp.errors import OptionError
-from blocklp.problems.command_line.options import Files, Output, Reading, Solving, grouped
+from blocklp.problems.command_line.options import Files, Output, Reading, Solving, chosen_from, format_of, grouped
 from blocklp.problems.command_line.process import interruptible, until
 
 if TYPE_CHECKING:
-    from blocklp.problems.mrf.readers import Format
     from blocklp.problems.mrf.relaxation import Decomposition
-    from blocklp.problems.mrf.solve import Heuristic
-
-
-class MrfFormatName(StrEnum):
-    """Formats of energies; those of files that say it by their suffix need not be named."""
-
-    uai = "uai"
-    wcsp = "wcsp"
-    qpbo = "qpbo"
-    cfn = "cfn"
-    opb = "opb"
-    cnf = "cnf"
-    erg = "erg"
-    bep = "bep"
-    opengm = "opengm"
 
 
 class MrfBlocksName(StrEnum):
@@ -40,16 +24,6 @@ class MrfBlocksName(StrEnum):
     edges = "edges"
     chains = "chains"
     qubo = "qubo"
-
-
-class MrfHeuristicName(StrEnum):
-    """Nonconvex methods that look for labellings."""
-
-    bcd = "bcd"
-    pgd = "pgd"
-    fw = "fw"
-    admm = "admm"
-    cqp = "cqp"
 
 
 def register(app: typer.Typer) -> None:
@@ -66,12 +40,13 @@ def _mrf_command(
         MrfBlocksName, typer.Option(help="One block an edge, or one a chain of edges; qubo: roof duality.")
     ] = MrfBlocksName.auto,
     solving: Solving,
-    format: Annotated[MrfFormatName | None, typer.Option(help="Format of the files; by default told by their suffixes.")] = None,
+    format: Annotated[str | None, format_of("blocklp.problems.mrf.formats")] = None,
     reading: Reading,
     log: Annotated[bool | None, typer.Option("--log/--no-log", help="Whether UAI tables are logarithms; by default in .LG.")] = None,
     rounds: Annotated[int, typer.Option(min=0, help="Rounds of tightening: clusters of variables that raise the bound.")] = 0,
     heuristic: Annotated[
-        MrfHeuristicName | None, typer.Option(help="A nonconvex method that looks for another labelling in the end.")
+        str | None,
+        chosen_from("blocklp.problems.mrf.nonconvex.methods", "A method that looks for another labelling in the end, one of {}."),
     ] = None,
     evidence: Annotated[Path | None, typer.Option(metavar="FILE.evid", help="Labels that are given, for all files.")] = None,
     output: Output,
@@ -91,21 +66,19 @@ def _mrf_command(
     from blocklp.progress import ElapsedTime
     from blocklp.search.tightening import Budget
 
-    kind: Format | None = None if format is None else format.value
     with interruptible(), nullcontext() if output.quiet else ElapsedTime("reading"):
-        mrfs = [read_mrf(file, kind, log, evidence, max_bytes=reading.max_bytes, time_limit=deadline) for file in files]
+        mrfs = [read_mrf(file, format, log, evidence, max_bytes=reading.max_bytes, time_limit=deadline) for file in files]
     names = [
         (str(file), model.n, sum(len(scope) > 1 for scope, _ in model.factors), "") for file, model in zip(files, mrfs, strict=True)
     ]
     chosen: Decomposition = blocks.value
-    search: Heuristic | None = None if heuristic is None else heuristic.value
     budget = Budget(rounds=rounds) if rounds else False
     told = None if output.quiet else tell_round
     with reading.tree() as workers:
         asked = SolvableFiles(
             names,
             "energy",
-            solve=lambda **given: solve_mrf(mrfs, chosen, tighten=budget, told=told, heuristic=search, **given),
+            solve=lambda **given: solve_mrf(mrfs, chosen, tighten=budget, told=told, heuristic=heuristic, **given),
             model=lambda i: relax(mrfs[i], chosen).model,
             search=lambda i, **given: solve_mrf_exactly(mrfs[i], executor=workers, **given),
         )

@@ -16,6 +16,7 @@ import typer
 
 from blocklp.errors import OptionError
 from blocklp.problems.files import MAX_BYTES
+from blocklp.problems.modules import module_names
 
 if TYPE_CHECKING:
     from blocklp.campaigns import Executor
@@ -85,6 +86,25 @@ Certified = Annotated[float, typer.Option(min=0, help="Relative gap to be certif
 Seconds = Annotated[float, typer.Option(help="Seconds, reading and start-up too.")]
 OneJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 Silent = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
+
+
+def chosen_from(package: str, text: str) -> Any:
+    """An option that takes the name of a module of a package, which its help lists.
+
+    Parameters
+    ----------
+    package : str
+        The package, whose modules are not imported.
+    text : str
+        Its help, with ``{}`` where the names go.
+    """
+    names = module_names(package)
+    return typer.Option(help=text.format(", ".join(names)), autocompletion=lambda: list(names))
+
+
+def format_of(package: str) -> Any:
+    """The option ``--format`` of a command that reads the formats of a package."""
+    return chosen_from(package, "Format of the files, one of {}; by default told by their suffixes.")
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from blocklp.errors import OptionError
-from blocklp.problems.command_line.options import Distributed, Files, Output, Reading, Solving, grouped
+from blocklp.problems.command_line.options import Distributed, Files, Output, Reading, Solving, format_of, grouped
 from blocklp.problems.command_line.process import interruptible, until
 
 if TYPE_CHECKING:
     from blocklp.model import Model
     from blocklp.problems.qpbo.node_search import Rule
-    from blocklp.problems.qpbo.readers import Format
-
-
-class QuboFormatName(StrEnum):
-    """Format of a QPBO file."""
-
-    sparse = "sparse"
-    maxcut = "maxcut"
-    edges = "edges"
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +27,7 @@ def _qpbo_command(
     files: Files,
     *,
     solving: Solving,
-    format: Annotated[QuboFormatName | None, typer.Option(help="Format of the files; by default told by their suffixes.")] = None,
+    format: Annotated[str | None, format_of("blocklp.problems.qpbo.formats")] = None,
     reading: Reading,
     tighten: Annotated[bool, typer.Option("--tighten", help="Add violated triangles and cycles: stronger, later.")] = False,
     distributed: Distributed = False,
@@ -69,18 +59,17 @@ def _qpbo_command(
     from blocklp.problems.qpbo import read_qubo, roof_duality_model, solve_qpbo, solve_qpbo_exactly
     from blocklp.progress import ElapsedTime
 
-    kind: Format | None = None if format is None else format.value
     if distributed:
         from blocklp.problems.command_line.distributed import run_distributed
         from blocklp.problems.qpbo.shards import shard_of
 
         def part(rank: int, world: int) -> Model:
-            return shard_of(read_qubo(files[0], kind, max_bytes=reading.max_bytes, time_limit=deadline), rank, world)
+            return shard_of(read_qubo(files[0], format, max_bytes=reading.max_bytes, time_limit=deadline), rank, world)
 
         run_distributed("qpbo", part, solving.checked(deadline), output.as_json, output.quiet)
         return
     with interruptible(), nullcontext() if output.quiet else ElapsedTime("reading"):
-        qubos = [read_qubo(file, kind, max_bytes=reading.max_bytes, time_limit=deadline) for file in files]
+        qubos = [read_qubo(file, format, max_bytes=reading.max_bytes, time_limit=deadline) for file in files]
     names = [(str(file), qubo.n, len(qubo.edges), "") for file, qubo in zip(files, qubos, strict=True)]
     rule: Rule | None = None
     if branching is not None:

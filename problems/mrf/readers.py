@@ -1,90 +1,37 @@
 """Reader of discrete energies by the suffix of a file, of evidence and of labellings, of any compression.
 
-``FORMATS`` lists what is read; each module of :mod:`blocklp.problems.mrf.formats` describes its own.
+What is read are the modules of :mod:`blocklp.problems.mrf.formats`, each of which describes its own.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
 
 import numpy as np
 
 import blocklp as bl
-from blocklp.errors import FormatError, OptionError
-from blocklp.problems.files import MAX_BYTES, Allowance, format_suffix
-from blocklp.problems.mrf.formats.cfn import read_cfn
-from blocklp.problems.mrf.formats.clauses import read_clauses
-from blocklp.problems.mrf.formats.ergo import read_ergo
-from blocklp.problems.mrf.formats.opengm import read_opengm
-from blocklp.problems.mrf.formats.photographs import read_photographs
-from blocklp.problems.mrf.formats.pseudo_boolean import read_pseudo_boolean
-from blocklp.problems.mrf.formats.qpbo import read_qpbo
-from blocklp.problems.mrf.formats.uai import read_uai
-from blocklp.problems.mrf.formats.wcsp import read_wcsp
-from blocklp.problems.mrf.formats.words import Words
+from blocklp.errors import FormatError
+from blocklp.problems.files import MAX_BYTES
+from blocklp.problems.formats import Formats
 from blocklp.problems.mrf.instance import Mrf
+from blocklp.problems.mrf.words import Words
 from blocklp.problems.qpbo.arrays import IntArray
-from blocklp.problems.qpbo.readers import DIMACS, Lines, instance_name
-from blocklp.problems.qpbo.readers import SUFFIXES as QUBO_SUFFIXES
 
-Format = Literal["uai", "wcsp", "qpbo", "cfn", "opb", "cnf", "erg", "bep", "opengm"]
-
-SUFFIXES: dict[str, Format] = {
-    ".uai": "uai",
-    ".lg": "uai",
-    ".wcsp": "wcsp",
-    ".qpbo": "qpbo",
-    ".cfn": "cfn",
-    ".json": "cfn",
-    ".opb": "opb",
-    ".wbo": "opb",
-    ".cnf": "cnf",
-    ".wcnf": "cnf",
-    ".erg": "erg",
-    ".bep": "bep",
-    ".h5": "opengm",
-    ".hdf5": "opengm",
-}
-"""Suffixes of files, in any case and below those of compressions, and their formats."""
-
-TEXTS: dict[Format, Callable[[Lines, str], Mrf]] = {
-    "wcsp": read_wcsp,
-    "qpbo": read_qpbo,
-    "cfn": read_cfn,
-    "opb": read_pseudo_boolean,
-    "cnf": read_clauses,
-    "erg": read_ergo,
-    "bep": read_photographs,
-}
-"""Readers of texts by format; those of UAI files and of OpenGM's take more than lines."""
-
-ELSEWHERE = {
-    ".lp": "a linear program; read it with blocklp lp",
-    ".mps": "a linear program; read it with blocklp lp",
-    ".pre": "a pedigree, from which toulbar2 makes a model of genotypes; write that with toulbar2 -z=FILE.wcsp, and read FILE.wcsp",
-    ".xml": "a model of XCSP; write it with toulbar2 -z=FILE.wcsp, and read FILE.wcsp",
-    ".cp": "a model in the language of cp2wcsp.awk; translate it with that program, and read the .wcsp file",
-    **dict.fromkeys(DIMACS, "a DIMACS graph; read it with blocklp mis"),
-    **dict.fromkeys(QUBO_SUFFIXES, "a quadratic function or a max-cut graph; read it with blocklp qpbo"),
-}
-"""What files of other suffixes are."""
+FORMATS = Formats("blocklp.problems.mrf.formats")
 
 
 def read_mrf(
     path: str | os.PathLike[str],
-    format: Format | None = None,
+    format: str | None = None,
     log: bool | None = None,
     evidence: str | os.PathLike[str] | None = None,
     *,
     max_bytes: int = MAX_BYTES,
     time_limit: float | bl.Deadline = math.inf,
 ) -> Mrf:
-    """Read the energy that a file states, in one of the formats of ``SUFFIXES``.
+    """Read the energy that a file states, in one of the formats of :mod:`blocklp.problems.mrf.formats`.
 
     Parameters
     ----------
@@ -120,26 +67,10 @@ def read_mrf(
         A file of OpenGM is given, and h5py is not installed.
     """
     file, deadline = Path(path), bl.Deadline.of(time_limit)
-    suffix = format_suffix(file)
-    if format is None:
-        if suffix in ELSEWHERE:
-            raise FormatError(f"{file}: this suffix names {ELSEWHERE[suffix]}")
-        if suffix not in SUFFIXES:
-            raise FormatError(f"{file}: the suffix tells no format ({', '.join(SUFFIXES)} do); pass format= (--format)")
-        format = SUFFIXES[suffix]
-    if format not in get_args(Format):
-        raise OptionError(f"format is {format!r}; give one of {', '.join(get_args(Format))}, or None")
-    if log is not None and format != "uai":
-        raise OptionError(f"log={log} is for UAI files, and {file} is read as {format!r}; leave it out")
-    name = instance_name(file, (".uai.lg", *SUFFIXES))
-    if format == "opengm":
-        mrf = read_opengm(Allowance(file, max_bytes, deadline), name)
-    else:
-        lines = Lines.read(file, max_bytes, deadline)
-        if not len(lines):
-            raise FormatError(f"{file}: the file is empty; fetch it again")
-        read = partial(read_uai, log=suffix == ".lg" if log is None else log) if format == "uai" else TEXTS[format]
-        mrf = read(lines, name)
+    chosen = FORMATS.chosen(file, format)
+    if chosen is None:
+        raise FormatError(f"{file}: the suffix tells no format ({', '.join(FORMATS.suffixes)} do); pass format= (--format)")
+    mrf: Mrf = FORMATS.read(FORMATS.opened(file, max_bytes, deadline), chosen, log=log)
     return mrf if evidence is None else mrf.condition(read_evidence(evidence, max_bytes=max_bytes, time_limit=deadline))
 
 

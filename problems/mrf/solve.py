@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 import numpy as np
 from torch import Tensor
@@ -24,9 +24,6 @@ from blocklp.problems.mrf.tightening import tightened_local_polytope
 from blocklp.problems.qpbo.tightening import tightened_roof_duality
 from blocklp.search.best_first import relative_gap as labelling_gap
 from blocklp.search.tightening import Budget, Round, Tightened
-
-Heuristic = Literal["bcd", "pgd", "fw", "admm", "cqp"]
-"""Nonconvex methods that look for labellings."""
 
 FIRST = 0.2
 """Share of the time left that goes to a first labelling before tightening, at most."""
@@ -82,7 +79,7 @@ def solve_mrf(
     clusters: Iterable[Sequence[int]] = ...,
     tighten: bool | Budget = ...,
     told: Told | None = ...,
-    heuristic: Heuristic | None = ...,
+    heuristic: str | None = ...,
     **options: Any,
 ) -> MrfSolution: ...
 @overload
@@ -92,7 +89,7 @@ def solve_mrf(
     clusters: Iterable[Sequence[int]] = ...,
     tighten: bool | Budget = ...,
     told: Told | None = ...,
-    heuristic: Heuristic | None = ...,
+    heuristic: str | None = ...,
     **options: Any,
 ) -> list[MrfSolution]: ...
 def solve_mrf(
@@ -101,7 +98,7 @@ def solve_mrf(
     clusters: Iterable[Sequence[int]] = (),
     tighten: bool | Budget = False,
     told: Told | None = None,
-    heuristic: Heuristic | None = None,
+    heuristic: str | None = None,
     **options: Any,
 ) -> MrfSolution | list[MrfSolution]:
     """Bound energies by their LP relaxation, tightened if asked for, and find labellings.
@@ -168,7 +165,7 @@ def solve_mrf(
     return results
 
 
-def _searched(mrf: Mrf, best: Labelled, heuristic: Heuristic | None, deadline: bl.Deadline) -> Labelled:
+def _searched(mrf: Mrf, best: Labelled, heuristic: str | None, deadline: bl.Deadline) -> Labelled:
     """The better one of a labelling and what a nonconvex method finds from there and from other starts."""
     if heuristic is None or deadline.over():
         return best

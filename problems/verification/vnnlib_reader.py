@@ -31,7 +31,7 @@ import numpy as np
 from blocklp.deadline import Deadline
 from blocklp.errors import FormatError
 from blocklp.problems.files import MAX_BYTES, read_text
-from blocklp.problems.qpbo.readers import instance_name
+from blocklp.problems.lines import instance_name
 from blocklp.problems.verification.properties import Clause, Property, Row
 from blocklp.problems.verification.vnnlib_formula import (
     LARGEST_FLOAT32,

@@ -18,7 +18,7 @@ numbered from 0, and a negative number of values -k stands for 0 .. k-1.  Costs 
 fastest, or values and a cost for each entry that is not the default, or the name of a function with the same
 table.
 
-Parameters of functions are listed in :mod:`blocklp.problems.mrf.formats.cfn_parameters`.
+Parameters of functions are listed in :mod:`blocklp.problems.mrf.cost_networks.cfn_parameters`.
 
 Source: the documentation of the format at toulbar2.github.io.
 """
@@ -30,16 +30,19 @@ import re
 
 import numpy as np
 
-from blocklp.problems.mrf.formats.cfn_fields import MOST_DIGITS, NUMBER, OPEN, FieldReader, cfn_words
-from blocklp.problems.mrf.formats.cfn_parameters import NESTED, TEMPLATES, parameters
-from blocklp.problems.mrf.formats.counting import Piece
-from blocklp.problems.mrf.formats.global_functions import FUNCTIONS, Parameters
-from blocklp.problems.mrf.formats.languages import ARITHMETIC, LANGUAGES
+from blocklp.problems.formats import InputFile
+from blocklp.problems.lines import NODE
+from blocklp.problems.mrf.cost_networks.cfn_fields import MOST_DIGITS, NUMBER, OPEN, FieldReader, cfn_words
+from blocklp.problems.mrf.cost_networks.cfn_parameters import NESTED, TEMPLATES, parameters
+from blocklp.problems.mrf.cost_networks.counting import Piece
+from blocklp.problems.mrf.cost_networks.global_functions import FUNCTIONS, Parameters
+from blocklp.problems.mrf.cost_networks.languages import ARITHMETIC, LANGUAGES
 from blocklp.problems.mrf.formats.wcsp import limited
-from blocklp.problems.mrf.formats.words import MOST_VARIABLES, Words, table_size
 from blocklp.problems.mrf.instance import Mrf
+from blocklp.problems.mrf.words import MOST_VARIABLES, Words, table_size
 from blocklp.problems.qpbo.arrays import FloatArray
-from blocklp.problems.qpbo.readers import NODE, Lines
+
+SUFFIXES = (".cfn", ".json")
 
 
 class CfnReader(FieldReader):
@@ -210,9 +213,9 @@ class CfnReader(FieldReader):
             piece.add(self.costs)
 
 
-def read_cfn(lines: Lines, name: str) -> Mrf:
-    """Read an energy."""
-    network = CfnReader(cfn_words(lines))
+def read(file: InputFile) -> Mrf:
+    """Read an energy: see :func:`blocklp.problems.mrf.formats.uai.read`."""
+    network = CfnReader(cfn_words(file.lines))
     network.read()
     network.words.end()
-    return network.costs.finish(name)
+    return network.costs.finish(file.name)

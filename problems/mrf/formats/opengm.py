@@ -32,10 +32,13 @@ import numpy as np
 
 from blocklp.errors import FormatError, needed
 from blocklp.problems.files import Allowance
-from blocklp.problems.mrf.formats.words import ENTRY, MOST_VARIABLES
+from blocklp.problems.formats import InputFile
+from blocklp.problems.lines import NODE
 from blocklp.problems.mrf.instance import Mrf
+from blocklp.problems.mrf.words import ENTRY, MOST_VARIABLES
 from blocklp.problems.qpbo.arrays import FloatArray
-from blocklp.problems.qpbo.readers import NODE
+
+SUFFIXES = (".h5", ".hdf5")
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
@@ -83,7 +86,7 @@ class Numbers:
         return [int(k) for k in found]
 
 
-def read_opengm(allowance: Allowance, name: str) -> Mrf:
+def read(file: InputFile) -> Mrf:
     """Read an energy.
 
     Raises
@@ -91,20 +94,20 @@ def read_opengm(allowance: Allowance, name: str) -> Mrf:
     MissingDependencyError
         h5py is not installed.
     """
-    path = allowance.path
-    with path.open("rb") as file:
-        if file.read(len(SIGNATURE)) != SIGNATURE:
+    path, allowance = file.path, file.allowance
+    with path.open("rb") as stream:
+        if stream.read(len(SIGNATURE)) != SIGNATURE:
             raise FormatError(f"{path} is not a file of HDF5; decompress it, or pass the format that it has")
     if path.stat().st_size > allowance.max_bytes:
         raise FormatError(f"{path} holds more than {allowance.max_bytes} bytes; raise max_bytes if it may")
     with needed(f"{path}: models of OpenGM are read by h5py", "opengm"):
         h5py: Any = importlib.import_module("h5py")
     try:
-        with h5py.File(path, "r") as file:
-            groups = [group for group in file.values() if isinstance(group, h5py.Group) and "header" in group]
+        with h5py.File(path, "r") as opened:
+            groups = [group for group in opened.values() if isinstance(group, h5py.Group) and "header" in group]
             if len(groups) != 1:
                 raise FormatError(f"{path}: {len(groups)} groups hold a graphical model; one should")
-            return _model(groups[0], allowance, name)
+            return _model(groups[0], allowance, file.name)
     except (OSError, KeyError, ValueError) as error:
         raise FormatError(f"{path}: h5py cannot read it ({error}); fetch it again") from error
 

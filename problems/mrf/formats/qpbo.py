@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocklp.problems.mrf.formats.words import Words
+from blocklp.problems.formats import InputFile
+from blocklp.problems.lines import LARGEST, NODE
 from blocklp.problems.mrf.instance import Mrf
+from blocklp.problems.mrf.words import Words
 from blocklp.problems.qpbo.arrays import FloatArray
-from blocklp.problems.qpbo.readers import LARGEST, NODE, Lines
+
+SUFFIXES = (".qpbo",)
 
 
-def read_qpbo(lines: Lines, name: str) -> Mrf:
-    """Read an energy."""
-    words = Words.of(lines)
+def read(file: InputFile) -> Mrf:
+    """Read an energy: see :func:`blocklp.problems.mrf.formats.uai.read`."""
+    words = Words.of(file.lines)
     begin = words.at
     n, m = words.integers(2, "the number of variables or of coefficients", least=-(10**9))
     if n == 0:
@@ -33,4 +36,4 @@ def read_qpbo(lines: Lines, name: str) -> Mrf:
             raise words.error(words.at - 1, f"a coefficient must be finite, and at most {LARGEST:g}")
         factors.append(([i], w * values) if i == j else ([i, j], 2 * w * np.outer(values, values)))
     words.end()
-    return Mrf(np.full(abs(n), 2), factors, name=name)
+    return Mrf(np.full(abs(n), 2), factors, name=file.name)

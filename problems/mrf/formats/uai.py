@@ -10,22 +10,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocklp.problems.mrf.formats.words import MOST_VARIABLES, Words, label_counts, table_size
+from blocklp.problems.formats import InputFile
 from blocklp.problems.mrf.instance import Mrf
-from blocklp.problems.qpbo.readers import Lines
+from blocklp.problems.mrf.words import MOST_VARIABLES, Words, label_counts, table_size
+
+SUFFIXES = (".uai.lg", ".uai", ".lg")
 
 
-def read_uai(lines: Lines, name: str, log: bool) -> Mrf:
+def read(file: InputFile, log: bool | None = None) -> Mrf:
     """Read an energy.
 
     Parameters
     ----------
-    lines : Lines
-        Those of the file.
-    name : str
-        Of the energy.
-    log : bool
-        Whether tables hold logarithms of potentials, as in ``.LG``.
+    file : InputFile
+        The file.
+    log : bool, optional
+        Whether tables hold logarithms of potentials; by default in ``.LG``.
 
     Returns
     -------
@@ -37,7 +37,8 @@ def read_uai(lines: Lines, name: str, log: bool) -> Mrf:
     FormatError
         If the file is not of this form, or its tables would take more memory than allowed.
     """
-    words = Words.of(lines)
+    words = Words.of(file.lines)
+    log = file.suffix == ".lg" if log is None else log
     if words.word("the kind of network") not in ("MARKOV", "BAYES"):
         raise words.error(0, "a UAI file begins with MARKOV or BAYES")
     n = words.integer("the number of variables", least=1)
@@ -68,4 +69,4 @@ def read_uai(lines: Lines, name: str, log: bool) -> Mrf:
             raise words.error(words.at - 1, "this factor without variables forbids every labelling; leave it out")
         factors.append((scope, energies.reshape(shape)))
     words.end()
-    return Mrf(counts, factors, name=name)
+    return Mrf(counts, factors, name=file.name)

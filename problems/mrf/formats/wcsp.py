@@ -9,8 +9,8 @@ then the constraints, all words and whole numbers:
 ``order i j .. default -k``
     The table of the k-th constraint that is shared.
 ``order i j .. -1 name parameters``
-    A global cost function (:mod:`blocklp.problems.mrf.formats.global_functions`), an automaton, a grammar or
-    a comparison (:mod:`blocklp.problems.mrf.formats.languages`), or ``wcsp least top 0 0`` and a problem of
+    A global cost function (:mod:`blocklp.problems.mrf.cost_networks.global_functions`), an automaton, a grammar or
+    a comparison (:mod:`blocklp.problems.mrf.cost_networks.languages`), or ``wcsp least top 0 0`` and a problem of
     this format on the same variables, whose cost must be at least ``least`` and below ``top``.
 
 Costs of ``top`` or more forbid, and so do those that add up to as much.
@@ -25,14 +25,16 @@ import re
 
 import numpy as np
 
-from blocklp.problems.mrf.formats.cost_network import WHOLE_TABLE, CostNetwork
-from blocklp.problems.mrf.formats.counting import Piece, Tabulated
-from blocklp.problems.mrf.formats.global_functions import FUNCTIONS, Parameters
-from blocklp.problems.mrf.formats.languages import ARITHMETIC, LANGUAGES
-from blocklp.problems.mrf.formats.words import EXACT, MOST_VARIABLES, Words, label_counts, table_size
+from blocklp.problems.formats import InputFile
+from blocklp.problems.mrf.cost_networks.cost_network import WHOLE_TABLE, CostNetwork
+from blocklp.problems.mrf.cost_networks.counting import Piece, Tabulated
+from blocklp.problems.mrf.cost_networks.global_functions import FUNCTIONS, Parameters
+from blocklp.problems.mrf.cost_networks.languages import ARITHMETIC, LANGUAGES
 from blocklp.problems.mrf.instance import Mrf
+from blocklp.problems.mrf.words import EXACT, MOST_VARIABLES, Words, label_counts, table_size
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
-from blocklp.problems.qpbo.readers import Lines
+
+SUFFIXES = (".wcsp",)
 
 JOINED = re.compile(r"\d+-\d+")
 """Two numbers without a blank between them, as C++ reads them."""
@@ -40,21 +42,21 @@ JOINED = re.compile(r"\d+-\d+")
 NESTED = "wcsp"
 
 
-def read_wcsp(lines: Lines, name: str, whole_table: int = WHOLE_TABLE) -> Mrf:
+def read(file: InputFile, whole_table: int = WHOLE_TABLE) -> Mrf:
     """Read an energy.
 
     Parameters
     ----------
-    lines, name
-        As in :func:`blocklp.problems.mrf.formats.uai.read_uai`, and so are errors.
+    file : InputFile
+        The file.
     whole_table : int
         Entries up to which a global cost function is one table, if it could also be a chain of smaller ones.
     """
-    words = Words.of(lines)
+    words = Words.of(file.lines)
     _separate(words)
     network = _problem(words, whole_table)
     words.end()
-    return network.finish(name)
+    return network.finish(file.name)
 
 
 def _separate(words: Words) -> None:

@@ -1,24 +1,32 @@
 """Nonconvex continuous relaxation of MRFs: block coordinate descent, projected gradients, Frank-Wolfe, ADMM, and the convex QP."""
 
-from blocklp.problems.mrf.nonconvex.admm import admm
-from blocklp.problems.mrf.nonconvex.block_coordinate_descent import block_coordinate_descent
-from blocklp.problems.mrf.nonconvex.convex_qp import convex_qp
-from blocklp.problems.mrf.nonconvex.frank_wolfe import frank_wolfe
-from blocklp.problems.mrf.nonconvex.minimise import METHODS, minimise
-from blocklp.problems.mrf.nonconvex.multilinear import Multilinear
-from blocklp.problems.mrf.nonconvex.projected_gradient import projected_gradient
-from blocklp.problems.mrf.nonconvex.run import Minimised, NonconvexHistory, NonconvexRun
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "METHODS",
-    "Minimised",
-    "Multilinear",
-    "NonconvexHistory",
-    "NonconvexRun",
-    "admm",
-    "block_coordinate_descent",
-    "convex_qp",
-    "frank_wolfe",
-    "minimise",
-    "projected_gradient",
-]
+from blocklp.lazy import publish
+
+if TYPE_CHECKING:
+    from blocklp.problems.mrf.nonconvex.methods.admm import admm as admm
+    from blocklp.problems.mrf.nonconvex.methods.bcd import block_coordinate_descent as block_coordinate_descent
+    from blocklp.problems.mrf.nonconvex.methods.cqp import convex_qp as convex_qp
+    from blocklp.problems.mrf.nonconvex.methods.fw import frank_wolfe as frank_wolfe
+    from blocklp.problems.mrf.nonconvex.methods.pgd import projected_gradient as projected_gradient
+    from blocklp.problems.mrf.nonconvex.minimise import METHODS as METHODS
+    from blocklp.problems.mrf.nonconvex.minimise import minimise as minimise
+    from blocklp.problems.mrf.nonconvex.multilinear import Multilinear as Multilinear
+    from blocklp.problems.mrf.nonconvex.run import Minimised as Minimised
+    from blocklp.problems.mrf.nonconvex.run import NonconvexHistory as NonconvexHistory
+    from blocklp.problems.mrf.nonconvex.run import NonconvexRun as NonconvexRun
+else:
+    publish(
+        __name__,
+        {
+            "blocklp.problems.mrf.nonconvex.methods.admm": ["admm"],
+            "blocklp.problems.mrf.nonconvex.methods.bcd": ["block_coordinate_descent"],
+            "blocklp.problems.mrf.nonconvex.methods.cqp": ["convex_qp"],
+            "blocklp.problems.mrf.nonconvex.methods.fw": ["frank_wolfe"],
+            "blocklp.problems.mrf.nonconvex.methods.pgd": ["projected_gradient"],
+            "blocklp.problems.mrf.nonconvex.minimise": ["METHODS", "minimise"],
+            "blocklp.problems.mrf.nonconvex.multilinear": ["Multilinear"],
+            "blocklp.problems.mrf.nonconvex.run": ["Minimised", "NonconvexHistory", "NonconvexRun"],
+        },
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,26 +11,19 @@ import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.errors import NonFiniteError, OptionError, ShapeError
+from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.problems.method_options import check_options
+from blocklp.problems.modules import modules
 from blocklp.problems.mrf.instance import Mrf
-from blocklp.problems.mrf.nonconvex.admm import admm
-from blocklp.problems.mrf.nonconvex.block_coordinate_descent import block_coordinate_descent, rounded
-from blocklp.problems.mrf.nonconvex.convex_qp import convex_qp, refuse_higher_orders
-from blocklp.problems.mrf.nonconvex.frank_wolfe import frank_wolfe
+from blocklp.problems.mrf.nonconvex.methods.bcd import rounded
 from blocklp.problems.mrf.nonconvex.multilinear import Multilinear
-from blocklp.problems.mrf.nonconvex.projected_gradient import projected_gradient
 from blocklp.problems.mrf.nonconvex.run import Minimised, NonconvexRun
 from blocklp.status import Status
 
-METHODS: dict[str, Callable[..., None]] = {
-    "bcd": block_coordinate_descent,
-    "pgd": projected_gradient,
-    "fw": frank_wolfe,
-    "admm": admm,
-    "cqp": convex_qp,
-}
-"""Methods by name; their options are the keyword arguments of these functions."""
+MODULES = modules("blocklp.problems.mrf.nonconvex.methods")
+
+METHODS: dict[str, Callable[..., None]] = {name: module.METHOD for name, module in MODULES.items()}
+"""Methods by the names of their modules; their options are the keyword arguments of these functions."""
 
 
 def minimise(
@@ -81,7 +74,7 @@ def minimise(
     ModelError
         If the method cannot take the model.
     """
-    check_options(METHODS, method, options)
+    check_method(mrf, method, options)
     deadline = Deadline.of(time_limit)
     energy = Multilinear(mrf, starts.device if isinstance(starts, Tensor) else torch.device(device))
     run = NonconvexRun(energy, _points(energy, starts, seed), deadline)
@@ -95,17 +88,27 @@ def minimise(
     return Minimised(method, labels, true, run.point, energy.value(run.point), run.history(), run.seconds, run.status)
 
 
-def check_method(mrf: Mrf, method: str) -> None:
-    """Refuse, before anything is done, a method that there is not, or that does not take a model.
+def check_method(mrf: Mrf, method: str, options: Iterable[str] = ()) -> None:
+    """Refuse, before anything is done, a method that there is not, or that does not take a model or an option.
+
+    Parameters
+    ----------
+    mrf : Mrf
+        The model.
+    method : str
+        Name of the method.
+    options : iterable of str
+        Names of the options given.
 
     Raises
     ------
     OptionError, ModelError
         As :func:`minimise`.
     """
-    check_options(METHODS, method, ())
-    if method == "cqp":
-        refuse_higher_orders(mrf)
+    check_options(METHODS, method, options)
+    if mrf.order > (most := getattr(MODULES[method], "MOST_VARIABLES", mrf.order)):
+        name = mrf.name or "the instance"
+        raise ModelError(f"{name} has factors of {mrf.order} variables; {method} takes {most} at most")
 
 
 def _points(energy: Multilinear, starts: int | Tensor, seed: int) -> Tensor:

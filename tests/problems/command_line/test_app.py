@@ -21,16 +21,14 @@ from typer.testing import CliRunner
 import blocklp as bl
 import blocklp.problems.qpbo
 from blocklp.problems.command_line import demo as tour
-from blocklp.problems.command_line import mis, mrf, qpbo
+from blocklp.problems.command_line import mis, mrf
 from blocklp.problems.command_line.app import OPTIONAL, app
 from blocklp.problems.command_line.report import RelaxationRow, to_json
 from blocklp.problems.mis.instance import Objective as GraphObjective
 from blocklp.problems.mis.relaxation import CliqueBlocks as GraphBlocks
-from blocklp.problems.mrf import readers as mrf_readers
+from blocklp.problems.modules import module_names
 from blocklp.problems.mrf.relaxation import Decomposition as MrfBlocks
-from blocklp.problems.mrf.solve import Heuristic as MrfHeuristic
 from blocklp.problems.qpbo import Qubo, read_qubo, solve_qpbo, solve_qpbo_exactly
-from blocklp.problems.qpbo import readers as qubo_readers
 
 from .running import refused, run
 
@@ -65,10 +63,7 @@ def test_json_of_a_qubo(write):
 @pytest.mark.parametrize(
     ("names", "known"),
     [
-        (qpbo.QuboFormatName, qubo_readers.Format),
-        (mrf.MrfFormatName, mrf_readers.Format),
         (mrf.MrfBlocksName, MrfBlocks),
-        (mrf.MrfHeuristicName, MrfHeuristic),
         (mis.GraphObjectiveName, GraphObjective),
         (mis.GraphBlocksName, GraphBlocks),
     ],
@@ -77,9 +72,21 @@ def test_choices_of_options_are_those_of_python(names, known):
     assert {name.value for name in names} == set(get_args(known))
 
 
-def test_files_of_other_modules_are_told_by_their_suffixes():
-    assert mrf_readers.SUFFIXES.keys() <= qubo_readers.ELSEWHERE.keys()
-    assert qubo_readers.SUFFIXES.keys() <= mrf_readers.ELSEWHERE.keys()
+@pytest.mark.parametrize(
+    ("command", "package", "option"),
+    [
+        ("qpbo", "blocklp.problems.qpbo.formats", "--format"),
+        ("mis", "blocklp.problems.mis.formats", "--format"),
+        ("mrf", "blocklp.problems.mrf.formats", "--format"),
+        ("mrf", "blocklp.problems.mrf.nonconvex.methods", "--heuristic"),
+    ],
+)
+def test_help_lists_the_modules_of_a_package_and_no_other_is_taken(write, command, package, option):
+    names = module_names(package)
+    shown = run(command, "--help").stdout
+    assert names and all(name in shown for name in names)
+    error = refused(command, write("a.uai", FIELD), option, "none-such")
+    assert "'none-such'" in error and ", ".join(names) in error
 
 
 def test_format_is_told_by_the_suffix_or_the_option(write):
@@ -153,10 +160,12 @@ def test_files_are_as_large_as_allowed(write, arguments):
 
 
 def test_what_a_graph_asks_for_is_told_by_the_option(write):
-    path = write("g.graph", GRAPH)
-    assert "--format" in refused("mis", path)
-    found = [json.loads(run("mis", path, "--format", asked, "--json").stdout)[0] for asked in ("clique", "independent-set")]
+    path = write("g.txt", GRAPH)
+    assert "--objective" in refused("mis", path)
+    found = [json.loads(run("mis", path, "--objective", asked, "--json").stdout)[0] for asked in ("clique", "independent-set")]
     assert [entry["solution"] for entry in found] == [[1, 1, 1, 0], [1, 0, 0, 1]]
+    metis = write("g.graph", "4 4 10\n5 2 3\n1 1 3\n1 1 2 4\n2 3\n")
+    assert json.loads(run("mis", metis, "--json").stdout)[0]["solution"] == [1, 0, 0, 1]
 
 
 def test_interrupt_prints_the_best_so_far_of_every_file(write, monkeypatch):
@@ -244,7 +253,7 @@ def test_bad_files_are_one_line_and_nothing_is_solved(write, tmp_path):
     assert "missing.sparse: No such file" in refused("qpbo", good, tmp_path / "missing.sparse")
     assert "line 1" in refused("qpbo", good, write("cut.sparse", "3 9\n1 1 1\n"))
     assert str(tmp_path) in refused("mis", tmp_path)
-    assert "DIMACS" in refused("qpbo", write("g.mis", GRAPH))
+    assert "blocklp mis" in refused("qpbo", write("g.mis", GRAPH))
 
 
 def test_missing_matplotlib_names_the_extra(write, monkeypatch):

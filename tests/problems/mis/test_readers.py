@@ -42,14 +42,17 @@ def test_a_weighted_clique_is_found(tmp_path):
     assert solve_mis_exactly(graph.complement()).energy == 2.5 + 1 + 3
 
 
-@pytest.mark.parametrize("name", ["toy.txt", "toy", "toy.xz", "toy.graph"])
+@pytest.mark.parametrize("name", ["toy.txt", "toy", "toy.xz", "toy.edges"])
 def test_a_suffix_that_does_not_tell_cliques_from_independent_sets_is_refused(tmp_path, name):
     path = write(tmp_path / name, GRAPH)
-    with pytest.raises(FormatError, match="--format"):
+    with pytest.raises(FormatError, match="--objective"):
         read_graph(path)
-    assert [read_graph(path, f).objective for f in ("clique", "independent-set")] == ["clique", "independent-set"]
+    asked = ["clique", "independent-set"]
+    assert [read_graph(path, objective=objective).objective for objective in asked] == asked
     with pytest.raises(OptionError, match="'col'"):
         read_graph(path, "col")
+    with pytest.raises(OptionError, match="'cover'"):
+        read_graph(path, objective="cover")
 
 
 def test_memory_is_asked_for_before_it_is_taken(tmp_path):
@@ -77,7 +80,8 @@ def test_graph_without_edges_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no problem line"),
+        ("c nothing\n", "no problem line"),
+        ("", "the file is empty"),
         ("e 1 2\n", "no problem line"),
         ("p edge 2 1\np edge 2 1\ne 1 2\n", "line 2 .*second problem line"),
         ("p cnf 2 1\n", "line 1 .*not a problem line of a graph"),
@@ -142,3 +146,50 @@ def test_large_weights_are_read_where_they_are_large_alike(shared_qpbo, tmp_path
     path.write_text("p edges 2 1\nn 1 1e20\nn 2 1\ne 1 2\n")
     with pytest.raises(FormatError, match=r"spread\.mwvc, line 2 .*1e\+20.*hard constraints"):
         read_graph(path)
+
+
+METIS = "% a path, a lonely node, and an edge\n6 3\n2\n% between\n1 3\n2\n\n6\n5\n"
+
+
+def test_metis_graphs_are_read(tmp_path):
+    """Nodes are lines, the empty one too; comments are none."""
+    graph = read_graph(write(tmp_path / "toy.graph", METIS))
+    assert graph.edges.tolist() == [[0, 1], [1, 2], [4, 5]] and graph.weights.tolist() == [1] * 6
+    assert (graph.name, graph.objective) == ("toy", "independent-set")
+    weighted = read_graph(write(tmp_path / "toy.txt", "3 2 10 1\n2.5 2\n1 1 3\n4 2\n"), "metis", "clique")
+    assert weighted.edges.tolist() == [[0, 1], [1, 2]] and weighted.weights.tolist() == [2.5, 1, 4]
+    assert weighted.objective == "clique"
+
+
+def test_metis_and_dimacs_state_the_same_graph(tmp_path):
+    drawn = nx.gnm_random_graph(40, 200, seed=3)
+    lines = [" ".join(str(j + 1) for j in sorted(drawn[i])) for i in range(40)]
+    metis = read_graph(write(tmp_path / "a.graph", "40 200\n" + "\n".join(lines) + "\n"))
+    edges = "".join(f"e {i + 1} {j + 1}\n" for i, j in drawn.edges)
+    dimacs = read_graph(write(tmp_path / "a.mis", f"p edge 40 200\n{edges}"))
+    assert np.array_equal(metis.edges, dimacs.edges) and np.array_equal(metis.edges, np.array(sorted(map(sorted, drawn.edges))))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("% none\n", "no header"),
+        ("0 0\n", "no node"),
+        ("2\n2\n1\n", "not a header"),
+        ("2 1 1\n2 5\n1 5\n", "only nodes may have weights"),
+        ("2 1 100\n1 2\n1 1\n", "only nodes may have weights"),
+        ("2 1 10 2\n1 1 2\n1 1 1\n", "only nodes may have weights"),
+        ("2 1\n2\n", "2 neighbours, but 1 follow"),
+        ("2 1\n2\n1\n1\n", "line of node 3, but the header announces 2"),
+        ("2 1\n3\n1\n", "node 3 is outside 1 .. 2"),
+        ("2 1\n1\n2\n", "self-loop"),
+        ("3 2\n2 2\n1\n1\n", "listed twice"),
+        ("3 1\n2\n3\n", "node 1 has node 2 for a neighbour, but not the other way round"),
+        ("2 1 10\n1 2\n", "node 2 has no line"),
+        ("2 1 10\n1 2\n-1 1\n", "negative weight"),
+        ("2 1\n2\nx\n", "line 3"),
+    ],
+)
+def test_wrong_metis_graphs_are_refused(tmp_path, text, problem):
+    with pytest.raises(FormatError, match=problem):
+        read_graph(write(tmp_path / "a.graph", text))

@@ -6,9 +6,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from blocklp.deadline import Deadline
+from blocklp.problems.files import MAX_BYTES
 from blocklp.problems.mrf import read_mrf
-from blocklp.problems.mrf.formats.wcsp import read_wcsp
-from blocklp.problems.qpbo.readers import Lines
+from blocklp.problems.mrf.formats.wcsp import read as read_wcsp
+from blocklp.problems.mrf.readers import FORMATS
 
 INF = float("inf")
 
@@ -258,7 +260,7 @@ def test_values_as_tables_and_as_chains(tmp_path, name, words, fields, cost):
         text += "functions: {f: {scope: [a b c d] type: "
         (tmp_path / "a.cfn").write_text(f"{text}{name} params: {{{fields}}}}}}}}}\n")
         assert np.array_equal(read_mrf(tmp_path / "a.cfn").energy(every), expected)
-    chain = read_wcsp(Lines.read(tmp_path / "a.wcsp"), "a", whole_table=2)
+    chain = read_wcsp(FORMATS.opened(tmp_path / "a.wcsp", MAX_BYTES, Deadline()), whole_table=2)
     if np.prod(chain.counts[4:], dtype=np.float64) < 3000:
         own, found = best_of_auxiliary(chain, 4)
         assert np.array_equal(own, every) and np.array_equal(found, expected)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from blocklp.errors import FormatError
-from blocklp.problems.mrf.formats.cost_network import LARGEST_TABLE, Cost, CostNetwork
-from blocklp.problems.mrf.formats.words import MOST_VARIABLES
+from blocklp.problems.mrf.cost_networks.cost_network import LARGEST_TABLE, Cost, CostNetwork
+from blocklp.problems.mrf.words import MOST_VARIABLES
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
 
 STATES = 2_000_000

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from blocklp.errors import OptionError
 from blocklp.problems.method_options import check_positive
-from blocklp.problems.mrf.nonconvex.projected_gradient import project
+from blocklp.problems.mrf.nonconvex.methods.pgd import project
 from blocklp.problems.mrf.nonconvex.run import NonconvexRun
 from blocklp.status import Status
 
@@ -118,3 +118,6 @@ def agreement(decomposition: Split, copies: int) -> Tensor:
 
 def _squares(parts: list[Tensor]) -> Tensor:
     return torch.stack([(part * part).sum((1, 2)) for part in parts]).sum(0)
+
+
+METHOD = admm

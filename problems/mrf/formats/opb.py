@@ -21,13 +21,16 @@ from collections.abc import Callable
 import numpy as np
 
 from blocklp.errors import FormatError
-from blocklp.problems.mrf.formats.cost_network import CostNetwork
-from blocklp.problems.mrf.formats.counting import Counted
-from blocklp.problems.mrf.formats.global_functions import FARTHEST
-from blocklp.problems.mrf.formats.words import Words
+from blocklp.problems.formats import InputFile
+from blocklp.problems.lines import NODE, WORD, Lines
+from blocklp.problems.mrf.cost_networks.cost_network import CostNetwork
+from blocklp.problems.mrf.cost_networks.counting import Counted
+from blocklp.problems.mrf.cost_networks.global_functions import FARTHEST
 from blocklp.problems.mrf.instance import Mrf
+from blocklp.problems.mrf.words import Words
 from blocklp.problems.qpbo.arrays import IntArray
-from blocklp.problems.qpbo.readers import NODE, WORD, Lines
+
+SUFFIXES = (".opb", ".wbo")
 
 TOKEN = re.compile(r"(?:min|max|soft):|\[|\]|;|>=|<=|!=|=|[+-](?!\d)|[^\s;=<>!\[\]]+")
 OPERATORS: dict[str, Callable[[int, int], bool]] = {
@@ -41,9 +44,9 @@ Term = tuple[int, list[str]]
 """A coefficient and the literals of its product."""
 
 
-def read_pseudo_boolean(lines: Lines, name: str) -> Mrf:
-    """Read an energy."""
-    words = _words(lines)
+def read(file: InputFile) -> Mrf:
+    """Read an energy: see :func:`blocklp.problems.mrf.formats.uai.read`."""
+    words = _words(file.lines)
     network, known, sign = CostNetwork(words.allowance, []), dict[str, int](), 1
     first = words.texts[0] if words.texts else ""
     if first == "soft:":
@@ -66,7 +69,7 @@ def read_pseudo_boolean(lines: Lines, name: str) -> Mrf:
     network.allowance.take((NODE + 2 * 8 * 2) * network.given, f"{network.given} variables")
     for constraint in constraints:
         constraint.add(network)
-    return network.finish(name)
+    return network.finish(file.name)
 
 
 def _words(lines: Lines) -> Words:

@@ -15,10 +15,10 @@ import numpy as np
 
 from blocklp.errors import FormatError
 from blocklp.problems.files import Allowance
-from blocklp.problems.mrf.formats.words import ENTRY, EXACT, MOST_VARIABLES
+from blocklp.problems.lines import NODE
 from blocklp.problems.mrf.instance import Mrf
+from blocklp.problems.mrf.words import ENTRY, EXACT, MOST_VARIABLES
 from blocklp.problems.qpbo.arrays import FloatArray
-from blocklp.problems.qpbo.readers import NODE
 
 WHOLE_TABLE = 2**12
 """Entries up to which a function of many variables is one table, if it could also be a chain of smaller ones."""

@@ -15,17 +15,21 @@ from collections.abc import Callable
 import numpy as np
 
 from blocklp.errors import FormatError
-from blocklp.problems.mrf.formats.cost_network import CostNetwork
-from blocklp.problems.mrf.formats.counting import Tabulated
-from blocklp.problems.mrf.formats.languages import apart
-from blocklp.problems.mrf.formats.words import Words
+from blocklp.problems.formats import InputFile
+from blocklp.problems.lines import NODE
+from blocklp.problems.mrf.cost_networks.cost_network import CostNetwork
+from blocklp.problems.mrf.cost_networks.counting import Tabulated
+from blocklp.problems.mrf.cost_networks.languages import apart
 from blocklp.problems.mrf.instance import Mrf
+from blocklp.problems.mrf.words import Words
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
-from blocklp.problems.qpbo.readers import NODE, Lines
+
+SUFFIXES = (".bep",)
 
 
-def read_photographs(lines: Lines, name: str) -> Mrf:
-    """Read an energy."""
+def read(file: InputFile) -> Mrf:
+    """Read an energy: see :func:`blocklp.problems.mrf.formats.uai.read`."""
+    lines = file.lines
     if len(lines) < 3:
         raise FormatError(f"{lines.path}: two lines of text and one of parameters should come first; the file is cut off")
     words = Words.of(lines.select(list(range(2, len(lines)))))
@@ -59,7 +63,7 @@ def read_photographs(lines: Lines, name: str) -> Mrf:
             Tabulated(
                 f"photographs {i + 1} and {j + 1}", [i, j], _separate((earliest[i], earliest[j]), after, (counts[i], counts[j]))
             ).add(network)
-    return network.finish(name)
+    return network.finish(file.name)
 
 
 def _separate(earliest: tuple[int, int], after: tuple[int, int], counts: tuple[int, int]) -> Callable[[IntArray], FloatArray]:

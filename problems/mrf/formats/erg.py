@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocklp.problems.mrf.formats.words import MOST_VARIABLES, Words, label_counts, table_size
+from blocklp.problems.formats import InputFile
 from blocklp.problems.mrf.instance import Mrf
-from blocklp.problems.qpbo.readers import Lines
+from blocklp.problems.mrf.words import MOST_VARIABLES, Words, label_counts, table_size
+
+SUFFIXES = (".erg",)
 
 
-def read_ergo(lines: Lines, name: str) -> Mrf:
-    """Read an energy."""
-    words = Words.of(lines)
+def read(file: InputFile) -> Mrf:
+    """Read an energy: see :func:`blocklp.problems.mrf.formats.uai.read`."""
+    words = Words.of(file.lines)
     n = words.integer("the number of variables", least=1)
     counts = label_counts(words, n)
     parents = []
@@ -45,4 +47,4 @@ def read_ergo(lines: Lines, name: str) -> Mrf:
             factors.append((scope, -np.log(values).reshape(shape)))
     if words.at < len(words.texts) and words.texts[words.at] != "/*":
         words.end()
-    return Mrf(counts, factors, name=name)
+    return Mrf(counts, factors, name=file.name)

@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass, field
 
 from blocklp.errors import FormatError
-from blocklp.problems.mrf.formats.cost_network import CostNetwork
-from blocklp.problems.mrf.formats.words import EXACT, Words
-from blocklp.problems.qpbo.readers import STEP, WORD, Lines
+from blocklp.problems.lines import STEP, WORD, Lines
+from blocklp.problems.mrf.cost_networks.cost_network import CostNetwork
+from blocklp.problems.mrf.words import EXACT, Words
 
 TOKEN = re.compile(r"[][{}]|[^][{},:\"\s]+")
 NUMBER = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?")

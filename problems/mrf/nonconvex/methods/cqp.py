@@ -13,10 +13,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.errors import ModelError
 from blocklp.problems.mrf.heuristics import softened
-from blocklp.problems.mrf.instance import Mrf
-from blocklp.problems.mrf.nonconvex.frank_wolfe import descend_along
+from blocklp.problems.mrf.nonconvex.methods.fw import descend_along
 from blocklp.problems.mrf.nonconvex.multilinear import Multilinear
 from blocklp.problems.mrf.nonconvex.run import NonconvexRun
 
@@ -29,23 +27,14 @@ def convex_qp(run: NonconvexRun, *, steps: int = 200, tolerance: float = 1e-6) -
     run : NonconvexRun
         The run.
     steps, tolerance
-        As in :func:`~blocklp.problems.mrf.nonconvex.frank_wolfe.frank_wolfe`, for the relaxation.
+        As in :func:`~blocklp.problems.mrf.nonconvex.methods.fw.frank_wolfe`, for the relaxation.
 
     Raises
     ------
     OptionError
         If there is no step, or ``tolerance`` is negative.
-    ModelError
-        If a factor has more than two variables.
     """
-    refuse_higher_orders(run.energy.mrf)
     descend_along(run, ConvexQp(run.energy), lambda x, slope: run.energy.best_labels(slope), steps, tolerance)
-
-
-def refuse_higher_orders(mrf: Mrf) -> None:
-    """Raise a ModelError if a factor has more than two variables."""
-    if mrf.order > 2:
-        raise ModelError(f"{mrf.name or 'the instance'} has factors of {mrf.order} variables; cqp is for pairwise models")
 
 
 class ConvexQp:
@@ -74,3 +63,8 @@ class ConvexQp:
         coefficients = self.energy.segment(x, direction)
         powers = [x * x - x, (2 * x - 1) * direction, direction * direction]
         return coefficients + torch.stack([(self.diagonal * power).sum((1, 2)) for power in powers], 1)
+
+
+METHOD = convex_qp
+MOST_VARIABLES = 2
+"""Variables of a factor, at most."""

@@ -21,7 +21,7 @@
 ``max``, ``smaxdp``                    ``c (x v c)*``: the largest cost of all labels taken
 ====================================== ==================================================================================
 
-Automata, grammars, trees and nested networks are in :mod:`blocklp.problems.mrf.formats.languages`.
+Automata, grammars, trees and nested networks are in :mod:`blocklp.problems.mrf.cost_networks.languages`.
 
 Source: the documentation of the format ``.cfn`` at toulbar2.github.io; J. H. M. Lee and K. L. Leung,
 Consistency techniques for flow-based projection-safe global cost functions, Journal of Artificial
@@ -36,9 +36,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blocklp.problems.mrf.formats.cost_network import Cost, CostNetwork
-from blocklp.problems.mrf.formats.counting import Counted, Piece, Tabulated
-from blocklp.problems.mrf.formats.words import EXACT, Words
+from blocklp.problems.mrf.cost_networks.cost_network import Cost, CostNetwork
+from blocklp.problems.mrf.cost_networks.counting import Counted, Piece, Tabulated
+from blocklp.problems.mrf.words import EXACT, Words
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
 
 FARTHEST = 10**15

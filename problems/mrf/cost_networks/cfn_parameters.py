@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from blocklp.problems.mrf.formats.cfn_fields import FieldReader
+from blocklp.problems.mrf.cost_networks.cfn_fields import FieldReader
 
 NESTED = "cfnconstraint"
 """Its fields are ``cfn`` (a network on the variables of the scope), ``lb``, ``ub``, ``duplicatehard`` and ``strongduality``; the

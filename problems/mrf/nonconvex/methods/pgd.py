@@ -2,7 +2,7 @@ r"""Projected gradient descent with an exact line search, B.1 of Le-Huu & Paragi
 
 .. math:: s = \Pi_X (x - \beta \nabla E(x)), \qquad x \leftarrow x + \alpha (s - x)
 
-with the line search of :mod:`~blocklp.problems.mrf.nonconvex.frank_wolfe`.  The text leaves :math:`\beta` open; here each variable
+with the line search of :mod:`~blocklp.problems.mrf.nonconvex.methods.fw`.  The text leaves :math:`\beta` open; here each variable
 has its own, relative to how much the costs of its labels differ, so that units and hard constraints elsewhere do not matter.
 """
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from blocklp.oracles.simplex import threshold
 from blocklp.problems.method_options import check_positive
-from blocklp.problems.mrf.nonconvex.frank_wolfe import descend_along
+from blocklp.problems.mrf.nonconvex.methods.fw import descend_along
 from blocklp.problems.mrf.nonconvex.run import NonconvexRun
 
 
@@ -28,7 +28,7 @@ def projected_gradient(run: NonconvexRun, *, rate: float = 1.0, steps: int = 200
         :math:`\beta_i` times the difference of the largest and the least entry of :math:`\partial E / \partial x_i`: how far a step
         goes before the projection.
     steps, tolerance
-        As in :func:`~blocklp.problems.mrf.nonconvex.frank_wolfe.frank_wolfe`.
+        As in :func:`~blocklp.problems.mrf.nonconvex.methods.fw.frank_wolfe`.
 
     Raises
     ------
@@ -52,3 +52,6 @@ def project(y: Tensor, exists: Tensor) -> Tensor:
     y = y.masked_fill(~exists, -torch.inf)
     largest, excess = threshold(y)
     return (y - largest - excess).clamp(min=0)
+
+
+METHOD = projected_gradient

@@ -20,18 +20,22 @@ import math
 import numpy as np
 
 from blocklp.errors import FormatError
-from blocklp.problems.mrf.formats.cost_network import CostNetwork
-from blocklp.problems.mrf.formats.counting import Counted
-from blocklp.problems.mrf.formats.words import EXACT, Words
+from blocklp.problems.formats import InputFile
+from blocklp.problems.lines import NODE
+from blocklp.problems.mrf.cost_networks.cost_network import CostNetwork
+from blocklp.problems.mrf.cost_networks.counting import Counted
 from blocklp.problems.mrf.instance import Mrf
-from blocklp.problems.qpbo.readers import NODE, Lines
+from blocklp.problems.mrf.words import EXACT, Words
+
+SUFFIXES = (".cnf", ".wcnf")
 
 MOST = 10**9
 """Variables at most, so that their numbers are numbers."""
 
 
-def read_clauses(lines: Lines, name: str) -> Mrf:
-    """Read an energy."""
+def read(file: InputFile) -> Mrf:
+    """Read an energy: see :func:`blocklp.problems.mrf.formats.uai.read`."""
+    lines = file.lines
     kept = [row for row, fields in enumerate(lines.fields) if not fields[0].startswith("c")]
     end = next((k for k, row in enumerate(kept) if lines.fields[row][0] == "%"), len(kept))
     words = Words.of(lines.select(kept[:end]))
@@ -69,7 +73,7 @@ def read_clauses(lines: Lines, name: str) -> Mrf:
     network = CostNetwork(words.allowance, [2] * n, top)
     for weight, literals, line in clauses:
         _clause(network, weight, literals, line)
-    return network.finish(name)
+    return network.finish(file.name)
 
 
 def _weight(words: Words) -> float:

@@ -29,10 +29,10 @@ import numpy as np
 from scipy.sparse.csgraph import shortest_path
 
 from blocklp.problems.discrete.adjacency import sparse_graph
-from blocklp.problems.mrf.formats.cost_network import Cost
-from blocklp.problems.mrf.formats.counting import Automaton, Piece, Tabulated
-from blocklp.problems.mrf.formats.global_functions import Parameters
-from blocklp.problems.mrf.formats.words import EXACT
+from blocklp.problems.mrf.cost_networks.cost_network import Cost
+from blocklp.problems.mrf.cost_networks.counting import Automaton, Piece, Tabulated
+from blocklp.problems.mrf.cost_networks.global_functions import Parameters
+from blocklp.problems.mrf.words import EXACT
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
 
 MOST_STATES = 10**4

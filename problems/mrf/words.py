@@ -12,8 +12,8 @@ import numpy as np
 import blocklp as bl
 from blocklp.errors import FormatError
 from blocklp.problems.files import MAX_BYTES, Allowance
+from blocklp.problems.lines import NODE, Lines
 from blocklp.problems.qpbo.arrays import FloatArray
-from blocklp.problems.qpbo.readers import NODE, Lines
 
 MOST_VARIABLES = 32
 """Variables of a factor at most: axes of an array."""

@@ -97,3 +97,6 @@ def descend_along(
         if not bool((share > 0).any()):
             run.status = Status.STALLED
             return
+
+
+METHOD = frank_wolfe

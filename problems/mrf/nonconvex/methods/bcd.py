@@ -82,3 +82,6 @@ def rounded(energy: Multilinear, x: Tensor, run: NonconvexRun | None = None, ste
             break
         x = after
     return x.argmax(-1)
+
+
+METHOD = block_coordinate_descent

@@ -1,0 +1,1 @@
+"""Cost functions of many variables, as blocks or tables, and parts of files that state them."""
