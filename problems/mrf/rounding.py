@@ -13,6 +13,7 @@ from blocklp.oracles.chain import Chain
 from blocklp.problems.discrete.tightening import Labelled
 from blocklp.problems.mrf.heuristics import descend, moved_by_flow
 from blocklp.problems.mrf.instance import Mrf
+from blocklp.problems.mrf.path_moves import moved_along_paths
 from blocklp.problems.mrf.relaxation import MrfRelaxation
 from blocklp.problems.qpbo.heuristics import round_fractional
 
@@ -32,7 +33,7 @@ def rounded(relaxation: MrfRelaxation, solution: bl.Solution, deadline: Deadline
     Starts are the likeliest label of each variable, its label of least cost, and labels drawn by their marginals with a fixed seed;
     on chains the whole words that are likeliest, and draws of them; binary models without hard constraints add those of
     :func:`blocklp.problems.qpbo.round_fractional`.  All descend together.  In pairwise models the best one is improved by expansion
-    moves and fused with the next ones.
+    moves and fused with the next ones; in models of factors of three variables the best ones are relabelled along paths of states.
 
     Parameters
     ----------
@@ -108,7 +109,7 @@ def drawn(mrf: Mrf, marginals: Tensor) -> Tensor:
 
 
 def improved(mrf: Mrf, starts: Tensor, deadline: Deadline) -> Labelled:
-    """The best labelling that descent, and moves by flow in pairwise models, lead to from ``(batch, n)``.
+    """The best labelling that descent, moves by flow in pairwise models, and moves along paths of states lead to from ``(batch, n)``.
 
     Parameters
     ----------
@@ -122,6 +123,8 @@ def improved(mrf: Mrf, starts: Tensor, deadline: Deadline) -> Labelled:
     reached = descend(mrf, starts, time_limit=deadline.within(DESCENT * deadline.left()))
     ranked = reached.labels[reached.energy.argsort(stable=True)]
     labels = ranked[0]
-    if mrf.order <= 2:
+    if mrf.order == 3:
+        labels = torch.tensor(moved_along_paths(mrf, ranked[:FUSED].numpy(), deadline))
+    elif mrf.order <= 2:
         labels = torch.tensor(moved_by_flow(mrf, labels.numpy(), ranked[1:FUSED].numpy(), deadline))
     return Labelled(labels, float(mrf.energy(labels.numpy())))

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, OptionError, ScopeError
 from blocklp.general_solvers.solvers import reference
-from blocklp.problems.mrf import Mrf, descend, expand, fuse
+from blocklp.problems.mrf import Mrf, descend, expand, fuse, solve_mrf_exactly
+from blocklp.problems.mrf.path_moves import moved_along_paths
 from blocklp.problems.qpbo import Qubo
 from blocklp.problems.qpbo.max_flow import roof_dual_labels
 from blocklp.problems.qpbo.relaxation import roof_duality_model
@@ -115,3 +117,24 @@ def test_fusions_of_a_potts_chain_take_the_best_parts():
     first, second = rng.integers(0, 3, (2, 8))
     mixtures = np.where(np.array(list(itertools.product((False, True), repeat=8))), second, first)
     assert mrf.energy(fuse(mrf, first, second[None])) == pytest.approx(mrf.energy(mixtures).min())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_path_of_states_is_relabelled_exactly_while_all_else_stays(seed):
+    """One automaton alone gets its optimum from any labelling; beside another one and pairs the energy never rises."""
+    rng = np.random.default_rng(seed)
+
+    def automaton(first):
+        """Costs of four symbols, and five states behind them."""
+        steps = [np.where(rng.random((3, 2, 2)) < 0.3, np.inf, rng.integers(0, 9, (3, 2, 2))) for _ in range(4)]
+        words = [((first + k,), rng.integers(0, 9, 3)) for k in range(4)]
+        return words + [((first + k, first + 4 + k, first + 5 + k), step) for k, step in enumerate(steps)]
+
+    alone = Mrf([3] * 4 + [2] * 5, automaton(0))
+    found = moved_along_paths(alone, rng.integers(0, alone.counts, (3, alone.n)), Deadline())
+    assert alone.energy(found) == solve_mrf_exactly(alone).energy
+    pairs = [((i, j), rng.integers(0, 9, (3, 3))) for i, j in ((0, 9), (1, 10), (2, 11), (3, 12), (0, 1))]
+    both = Mrf(([3] * 4 + [2] * 5) * 2, [*alone.factors, *automaton(9), *pairs])
+    starts = rng.integers(0, both.counts, (5, both.n))
+    reached = both.energy(moved_along_paths(both, starts, Deadline()))
+    assert solve_mrf_exactly(both).energy <= reached <= both.energy(starts).min()
