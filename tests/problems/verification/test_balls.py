@@ -130,7 +130,7 @@ def test_verdicts_agree_with_samples(seed: int) -> None:
             assert ball.holds(verdict.x.astype(np.float64))
         else:
             assert 0 < verdict.bound <= 0.02 + 1e-9
-        assert status == "unsat" or verify(network, prop, timeout=0.5, attack=False).status in ("unknown", "timed-out")
+        assert status == "unsat" or verify(network, prop, timeout=0.2, attack=False).status in ("unknown", "timed-out")
 
 
 def test_points_of_the_box_outside_of_the_ball_are_no_counterexamples() -> None:
@@ -166,10 +166,10 @@ def test_a_ball_holds_no_point_that_rounding_may_have_moved_in() -> None:
 def test_robust_accuracy_and_radii_in_the_euclidean_norm() -> None:
     network, images, labels = digits.load()
     images, labels = images[:4], labels[:4]
-    wide = robust_accuracy(network, images, labels, 0.3, norm="l2", timeout=1)
+    wide = robust_accuracy(network, images, labels, 0.3, norm="l2", timeout=0.4)
     # A ball of that radius holds the box of a radius 8 times as small, and lies in the box of its own.
-    inner = robust_accuracy(network, images, labels, 0.3 / 8, timeout=1)
-    outer = robust_accuracy(network, images, labels, 0.3, timeout=1)
+    inner = robust_accuracy(network, images, labels, 0.3 / 8, timeout=0.4)
+    outer = robust_accuracy(network, images, labels, 0.3, timeout=0.4)
     for own, small, large in zip(wide.results, inner.results, outer.results, strict=True):
         assert not (own.status == "verified" and small.status == "attacked")
         assert not (own.status == "attacked" and large.status == "verified")
