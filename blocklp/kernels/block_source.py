@@ -100,7 +100,7 @@ def block_data(kind: Any) -> tuple[Tensor, ...]:
 
 
 def loop_data(kind: Any) -> tuple[Tensor, ...]:
-    """Those tensors as loops take them: contiguous, and one row where all instances, or all blocks, share their memory.
+    """Block data as loops take them: contiguous, one row where all instances or all blocks share memory.
 
     Loops are compiled anew for every layout of their arguments in memory; this is the only one.
     """
