@@ -166,10 +166,10 @@ def test_a_ball_holds_no_point_that_rounding_may_have_moved_in() -> None:
 def test_robust_accuracy_and_radii_in_the_euclidean_norm() -> None:
     network, images, labels = digits.load()
     images, labels = images[:4], labels[:4]
-    wide = robust_accuracy(network, images, labels, 0.3, norm="l2", timeout=0.4)
+    wide = robust_accuracy(network, images, labels, 0.3, norm="l2", timeout=1)
     # A ball of that radius holds the box of a radius 8 times as small, and lies in the box of its own.
-    inner = robust_accuracy(network, images, labels, 0.3 / 8, timeout=0.4)
-    outer = robust_accuracy(network, images, labels, 0.3, timeout=0.4)
+    inner = robust_accuracy(network, images, labels, 0.3 / 8, timeout=1)
+    outer = robust_accuracy(network, images, labels, 0.3, timeout=1)
     for own, small, large in zip(wide.results, inner.results, outer.results, strict=True):
         assert not (own.status == "verified" and small.status == "attacked")
         assert not (own.status == "attacked" and large.status == "verified")
