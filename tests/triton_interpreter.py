@@ -54,13 +54,15 @@ def patch_once() -> None:
 
 
 def _keep_what_stays(interpreter: Any) -> None:
-    """Look types of numpy up by name, and make the shapes of tensors and the types of blocks once."""
+    """Look types of numpy up by name, make the shapes of tensors and the types of blocks once, and broadcast no equal shapes."""
+    from triton.language.semantic import TritonSemantic
+
     core = interpreter.tl.core
     np_types: dict[str, Any] = {}
     shapes: dict[tuple[int, ...], tuple[Any, Any]] = {}
     blocks: dict[tuple[str, tuple[int, ...]], Any] = {}
     np_type, tensor, equal = interpreter._get_np_dtype, core.tensor.__init__, core.tuple.__eq__
-    with_element = core.block_type.with_element_ty
+    with_element, broadcast = core.block_type.with_element_ty, TritonSemantic.broadcast_impl_value
 
     def known_np_type(kind: Any) -> Any:
         if (found := np_types.get(kind.name)) is None:
@@ -83,10 +85,16 @@ def _keep_what_stays(interpreter: Any) -> None:
         return found
 
     def known_equal(self: Any, other: Any) -> Any:
-        return core.constexpr(True) if self is other else equal(self, other)
+        same = self is other or (type(other) is core.tuple and self.values == other.values)
+        return core.constexpr(True) if same else equal(self, other)
+
+    def broadcast_unless_alike(self: Any, lhs: Any, rhs: Any) -> tuple[Any, Any]:
+        one, other = (kind.shape.values if kind.is_block() else None for kind in (lhs.type, rhs.type))
+        return (lhs, rhs) if one == other else broadcast(self, lhs, rhs)
 
     interpreter._get_np_dtype, core.tensor.__init__ = known_np_type, known_shape
     core.block_type.with_element_ty, core.tuple.__eq__ = known_block, known_equal
+    TritonSemantic.broadcast_impl_value = broadcast_unless_alike
 
 
 @contextmanager

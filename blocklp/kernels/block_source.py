@@ -99,6 +99,19 @@ def block_data(kind: Any) -> tuple[Tensor, ...]:
     return tuple(t for name in _names(kind.__class__) if (t := getattr(kind, name)) is not None)
 
 
+def loop_data(kind: Any) -> tuple[Tensor, ...]:
+    """Block data as loops take them: contiguous, one row where all instances or all blocks share memory.
+
+    Loops are compiled anew for every layout of their arguments in memory; this is the only one.
+    """
+    found = []
+    for data in block_data(kind):
+        for side in (0, 1):
+            data = data.narrow(side, 0, 1) if data.stride(side) == 0 and data.shape[side] > 1 else data
+        found.append(data.contiguous())
+    return tuple(found)
+
+
 @functools.cache
 def _names(kind: Callable[..., Any]) -> tuple[str, ...]:
     """The names of the block data that the functions of a type read, each once."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from blocklp.blocks.capabilities import HasCompleteBlock, HasIntervals, HasMinBlock, supports
 from blocklp.blocks.contract import Rows
 from blocklp.decomposition.problem import Decomposition, Group
-from blocklp.kernels.block_source import block_data, module_of
+from blocklp.kernels.block_source import loop_data, module_of
 from blocklp.kernels.compiled import TURNS, arrays, tiles
 from blocklp.kernels.instance_arrays import Arrays
 from blocklp.kernels.instance_tables import Best, InstanceTables, valid_blocks
@@ -348,7 +348,7 @@ class InstanceLoops(InstanceTables):
         grid = torch.zeros_like(counts) if problem.grid is None else problem.grid
         variables, costs = (problem.cost, counts), (problem.cost, problem.offset)
         box, masks = (problem.lower, problem.upper, grid), (self.met, self.private, self.narrow)
-        rest = masks, (self.largest, self.rest), self.size, block_data(group.type)
+        rest = masks, (self.largest, self.rest), self.size, loop_data(group.type)
         found = Arrays(problem, *arrays((layout, variables, costs, box, *rest)))
         self.known[problem.cost.dtype] = found
         return found
@@ -365,7 +365,7 @@ def pass_over(module: ModuleType) -> Callable[..., None]:
     def passed(group: Group, places: Tensor, eta: Tensor, *rest: Any) -> None:
         target, relaxation, anchors, iterates, duals, points = rest
         layout, units = (places, group.start, group.blocks, group.filled), len(eta) * tiles(group.blocks)
-        state = (iterates, duals, points, block_data(group.type))
+        state = (iterates, duals, points, loop_data(group.type))
         module.pass_over_blocks(units, layout, eta, target, relaxation, anchors, *state)
 
     return passed

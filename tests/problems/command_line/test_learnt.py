@@ -14,7 +14,9 @@ def run(*arguments):
 
 
 def test_a_start_is_trained_and_written(tmp_path, monkeypatch):
-    small = own.Family("spins", lambda seed: own.roof_duality_model(own.ising(4, seed)), FAMILIES["ising"].target, 3)
+    side = {"training": 4, "target": 5}
+    draw = {part: lambda seed, n=n: own.roof_duality_model(own.ising(n, seed)) for part, n in side.items()}
+    small = own.Family("spins", rounds=3, **draw)
     monkeypatch.setitem(FAMILIES, "ising", small)
     found = run("train", "ising", "--output", tmp_path / "start.safetensors", "--seconds", 1, "--json")
     assert found.exit_code == 0, found.output
