@@ -1,5 +1,6 @@
 """Fixtures shared by the tests of all parts."""
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -44,6 +45,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         asked = metafunc.config.getoption("--device")
         there = ["sim", *(["cuda"] if torch.cuda.is_available() else [])]
         metafunc.parametrize("device", [asked] if asked else there, indirect=True)
+
+
+def pytest_collection_finish() -> None:
+    """The cyclic garbage collector need not look again and again at all that is imported, nor so often: that took up to a tenth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(scope="session")

@@ -123,8 +123,7 @@ def improved_bounds(
     """
     problem, (noticed, negligible) = plan.problem, limits
     duals = doubled(problem, duals)
-    total, allowed = problem.collect(duals), negligible * (primal - best)
-    residual = torch.sub(problem.cost, total, out=total)
+    residual, allowed = problem.cost - problem.collect(duals), negligible * (primal - best)
     charge = problem.totals.over_variables(residual.abs().mul_(problem.upper - problem.lower))
     shares = ~(charge <= allowed) | torch.isinf(allowed)
     none = known_empty(shares)

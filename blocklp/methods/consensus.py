@@ -127,7 +127,7 @@ def residuals(plan: Plan, state: Any) -> tuple[Tensor, Tensor]:
     for group in problem.groups:
         if group.shares:
             means = problem.coupling.spread_part(state.mean, group.start, group.stop)
-            away = means.sub_(state.points[:, group.start : group.stop])
+            away = state.points[:, group.start : group.stop] - means
             away.view(len(away), group.dim, group.blocks).masked_fill_(group.coupled[:, None] == 0, 0.0)
             primal = primal + problem.totals.over_blocks_in_order(away.double().square_())
     return primal, moves(problem.counts, state.mean, state.reflected, problem.totals)
