@@ -48,7 +48,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """The cyclic garbage collector need not look again and again at all that is imported, nor so often: that took up to a tenth of the time."""
+    """Have the garbage collector leave alone what is imported, and look less often: that took up to a tenth of the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
