@@ -23,6 +23,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Tests run side by side on small tensors; threads of their own would only wait for each other.
 torch.set_num_threads(1)
 
+# Most objects of a run are what is imported, which the garbage collector would look through again and again.
+gc.set_threshold(50_000, 20, 20)
+
 
 # Autograd counts the types of devices when it starts.
 if simulated_device.available():
@@ -45,13 +48,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         asked = metafunc.config.getoption("--device")
         there = ["sim", *(["cuda"] if torch.cuda.is_available() else [])]
         metafunc.parametrize("device", [asked] if asked else there, indirect=True)
-
-
-def pytest_collection_finish() -> None:
-    """Have the garbage collector leave alone what is imported, and look less often: that took up to a tenth of the time."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(scope="session")

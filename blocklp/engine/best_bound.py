@@ -127,7 +127,7 @@ def improved_bounds(
     charge = problem.totals.over_variables(residual.abs().mul_(problem.upper - problem.lower))
     shares = ~(charge <= allowed) | torch.isinf(allowed)
     none = known_empty(shares)
-    shared = duals if none else problem.to_dual(residual.mul_(shares[:, None])).add_(duals)
+    shared = duals if none else duals + problem.to_dual(residual.mul_(shares[:, None]))
     bound = corrected(problem, shared, problem.value(shared))
     return bound, keep(bound, duals, best, best_duals, noticed)
 

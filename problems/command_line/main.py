@@ -20,7 +20,7 @@ def main() -> None:
         # Whoever started this process may have it ignore interrupts; then it stays so.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, leave)
-        # Torch reads it with its first tensor: pages of 2 MB for large ones, of which passes over millions of blocks write many.
+        # Torch reads it with its first tensor: pages of 2 MB for large ones, which passes over millions of blocks allocate.
         os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
         from blocklp.problems.command_line.app import app
 

@@ -1,7 +1,7 @@
 """Max-cut graphs of rudy and the G-set, ``.mc``, ``.maxcut``, ``.rud`` and ``.rudy``.
 
 A header ``n m`` (a trailing word such as ``J`` is ignored), then m lines ``i j w`` or ``i j`` (weight 1).  The objective is to
-maximise the weight of the cut; the ``Qubo`` has its negative as minimum.
+maximise the weight of the cut; the ``Qubo`` minimises its negative.
 """
 
 from __future__ import annotations
