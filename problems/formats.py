@@ -35,6 +35,9 @@ FOREIGN = {
 }
 """Suffixes that are in no such folder, and what their files are."""
 
+NEUTRAL = ("", ".txt")
+"""Suffixes of files of any format."""
+
 
 @dataclass(frozen=True)
 class InputFile:
@@ -119,13 +122,15 @@ class Formats:
         suffix = format_suffix(path)
         if suffix in self.suffixes:
             return self.suffixes[suffix]
+        if suffix in NEUTRAL:
+            return None
         others = {known: what for package, what in READERS.items() for known in Formats(package).suffixes} | FOREIGN
         if suffix in others:
             raise FormatError(f"{path}: this suffix names {others[suffix]}")
         return None
 
     def opened(self, path: Path, max_bytes: int, deadline: Deadline) -> InputFile:
-        """Make ready a file, named without a suffix that tells a format, or ``.txt``.
+        """Make ready a file, named without a suffix that tells a format, or nothing.
 
         Parameters
         ----------
@@ -136,7 +141,9 @@ class Formats:
         deadline : Deadline
             Until when it must be read.
         """
-        return InputFile(path, format_suffix(path), instance_name(path, (*self.suffixes, ".txt")), max_bytes, deadline)
+        return InputFile(
+            path, format_suffix(path), instance_name(path, (*self.suffixes, *filter(None, NEUTRAL))), max_bytes, deadline
+        )
 
     def read(self, file: InputFile, format: str, **options: Any) -> Any:
         """Read a file by the module of its format.
@@ -156,11 +163,9 @@ class Formats:
             If a format has not the option that is given.
         """
         given = {name: value for name, value in options.items() if value is not None}
-        taken = {name: inspect.signature(module.read).parameters for name, module in self.modules.items()}
-        for name, value in given.items():
-            if name not in taken[format]:
-                able = [other for other, parameters in taken.items() if name in parameters]
-                raise OptionError(
-                    f"{name}={value} is for {', '.join(able)} files, and {file.path} is read as {format!r}; leave it out"
-                )
+        for option, value in given.items():
+            able = [name for name, module in self.modules.items() if option in inspect.signature(module.read).parameters]
+            if format not in able:
+                which = f"{option}={value} is for {', '.join(able)} files"
+                raise OptionError(f"{which}, and {file.path} is read as {format!r}; leave it out")
         return self.modules[format].read(file, **given)

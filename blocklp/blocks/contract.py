@@ -31,7 +31,7 @@ PADDED = 8
 """Times the numbers of a block's point that the entries of a sparse system, zeros behind included, may be."""
 
 RUN = 2**14
-"""Blocks that a CPU tests at once: what that needs stays in its cache, and its pages with the process."""
+"""Blocks of each instance that a CPU tests at once: tensors in between are small then, and reuse memory."""
 
 Rows = Tensor | slice
 """Some instances: their numbers ``(k,)`` int64, or a slice."""

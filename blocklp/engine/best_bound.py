@@ -126,8 +126,7 @@ def improved_bounds(
     residual, allowed = problem.cost - problem.collect(duals), negligible * (primal - best)
     charge = problem.totals.over_variables(residual.abs().mul_(problem.upper - problem.lower))
     shares = ~(charge <= allowed) | torch.isinf(allowed)
-    none = known_empty(shares)
-    shared = duals if none else duals + problem.to_dual(residual.mul_(shares[:, None]))
+    shared = duals if known_empty(shares) else duals + problem.to_dual(residual.mul_(shares[:, None]))
     bound = corrected(problem, shared, problem.value(shared))
     return bound, keep(bound, duals, best, best_duals, noticed)
 

@@ -37,7 +37,7 @@ def read_graph(
     format : {"dimacs", "metis"}, optional
         By default told by the suffix, in any case and below that of a compression; ``dimacs`` where that tells nothing.
     objective : {"clique", "independent-set"}, optional
-        What the file asks for; by default told by its suffix.
+        What the file asks for; by default told by its suffix, or by a format that always asks for one.
     max_bytes : int
         Most bytes that the file may hold once decompressed; the graph may take four times as much memory.
     time_limit : float or Deadline
@@ -63,13 +63,13 @@ def read_graph(
     opened = FORMATS.opened(file, max_bytes, bl.Deadline.of(time_limit))
     chosen = FORMATS.chosen(file, format) or USUAL
     if objective is None:
-        known = {suffix: own for module in FORMATS.modules.values() for suffix, own in module.SUFFIXES.items()}
-        if opened.suffix not in known:
+        asked = FORMATS.modules[chosen].SUFFIXES
+        if opened.suffix not in asked and len(set(asked.values())) > 1:
             raise FormatError(
-                f"{file}: the suffix does not tell cliques from independent sets ({', '.join(known)} do); "
+                f"{file}: the suffix does not tell cliques from independent sets ({', '.join(asked)} do); "
                 "pass objective='clique' or 'independent-set' (--objective)"
             )
-        objective = known[opened.suffix]
+        objective = asked.get(opened.suffix, next(iter(asked.values())))
     elif objective not in get_args(Objective):
         raise OptionError(f"objective is {objective!r}; give 'clique', 'independent-set' or None")
     graph: WeightedGraph = FORMATS.read(opened, chosen)

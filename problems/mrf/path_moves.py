@@ -54,22 +54,21 @@ def moved_along_paths(mrf: Mrf, starts: IntArray, deadline: Deadline) -> IntArra
     return best
 
 
-def _relabelled(
-    path: StatePath, at: dict[int, list[tuple[tuple[int, ...], FloatArray]]], labels: IntArray, counts: IntArray
-) -> IntArray:
+def _relabelled(path: StatePath, at: dict[int, list[Factor]], labels: IntArray, counts: IntArray) -> IntArray:
     """A labelling whose labels along a path are the best ones for all others."""
-    links = {tuple(sorted(link)): link for link in path.links}
+    links = path.links
+    inside = {tuple(sorted(link)) for link in links}
 
     def alone(i: int) -> FloatArray:
         """Costs of the labels of a variable by its factors beside those of the path."""
         cost = np.zeros(counts[i])
         for scope, table in at[i]:
-            if scope not in links:
+            if scope not in inside:
                 cost = cost + table[tuple(slice(None) if j == i else labels[j] for j in scope)]
         return cost
 
     cost, back = alone(path.row[0]), []
-    for link in path.links:
+    for link in links:
         scope = tuple(sorted(link))
         table = next(found for known, found in at[link[1]] if known == scope).transpose([scope.index(i) for i in link])
         joint = cost[:, None, None] + table + alone(link[1])[None, :, None]
@@ -77,7 +76,7 @@ def _relabelled(
         back.append((flat.argmin(0), joint.shape[1]))
         cost = flat.min(0) + alone(link[2])
     found, state = labels.copy(), int(cost.argmin())
-    for (before, read, after), (choice, width) in zip(reversed(path.links), reversed(back), strict=True):
+    for (before, read, after), (choice, width) in zip(reversed(links), reversed(back), strict=True):
         found[after] = state
         state, found[read] = divmod(int(choice[state]), width)
         found[before] = state

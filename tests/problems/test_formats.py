@@ -26,9 +26,7 @@ def test_no_suffix_tells_two_formats():
 def test_a_format_is_a_module(package, tmp_path, monkeypatch):
     """A folder with one more file has one more format, which is not imported for its name."""
     folder = importlib.import_module(package)
-    (tmp_path / "toy.py").write_text(
-        "SUFFIXES = ('.toy',)\n\n\ndef read(file, twice=None):\n    return file.name, file.lines.fields, twice\n"
-    )
+    (tmp_path / "toy.py").write_text(TOY)
     monkeypatch.setattr(folder, "__path__", [*folder.__path__, str(tmp_path)])
     monkeypatch.setattr(folder.__spec__, "submodule_search_locations", folder.__path__)
     assert "toy" in module_names(package) and f"{package}.toy" not in sys.modules

@@ -16,7 +16,7 @@ SUFFIXES = (".mc", ".maxcut", ".rud", ".rudy")
 
 def read(file: InputFile) -> Qubo:
     """Read a graph below a header."""
-    n, pairs, values, body = read_entries(file.lines, "maxcut")
+    n, pairs, values, body = read_entries(file.lines, graph=True)
     if (row := first_true(pairs[:, 0] == pairs[:, 1])) is not None:
         raise body.error(row, "a max-cut graph has no self-loops; for a QUBO matrix pass format='sparse'")
     return Qubo.max_cut(n, pairs, values, name=file.name)

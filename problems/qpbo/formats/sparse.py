@@ -17,6 +17,6 @@ SUFFIXES = (".sparse",)
 
 def read(file: InputFile) -> Qubo:
     """Read a matrix that is summed over ordered pairs."""
-    n, pairs, values, _ = read_entries(file.lines, "sparse")
+    n, pairs, values, _ = read_entries(file.lines, graph=False)
     doubled = np.where(pairs[:, 0] == pairs[:, 1], values, 2 * values)
     return Qubo.from_terms(np.zeros(n), pairs, doubled, name=file.name)

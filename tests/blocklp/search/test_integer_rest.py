@@ -59,7 +59,7 @@ def made(seed: int, batch: int = 1) -> bl.Model:
     return m
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6))
 def test_optima_are_those_of_highs(seed: int) -> None:
     m = made(seed)

@@ -231,7 +231,7 @@ def test_prox_lp_reaches_the_lp(kind: str) -> None:
     assert truth <= energies(field).min() + 1e-9
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", KINDS)
 def test_bounds_and_labellings_against_enumeration(kind: str, seed: int) -> None:
     field = model(kind, 4, seed)

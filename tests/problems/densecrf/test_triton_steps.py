@@ -78,17 +78,17 @@ def test_an_iteration_of_mean_field_waits_nowhere(use_backend: Callable[[str], N
         assert found.history.energy.shape == (steps, 1)
         return trace.launches, trace.syncs
 
-    few, many = counts(1), counts(3)
-    assert many[1] == few[1] and (many[0] - few[0]) / 2 <= 40
+    few, many = counts(1), counts(4)
+    assert many[1] == few[1] and (many[0] - few[0]) / 3 <= 40
 
 
 @pytest.mark.parametrize("method", ["mean-field", "pgd"])
 def test_energies_are_those_of_the_cpu(method: str, use_backend: Callable[[str], None]) -> None:
     if not simulated_device.available():
         pytest.skip("this version of torch takes no devices from Python")
-    here = solve_densecrf(crf(torch.float64), method, steps=2, bound_steps=0)
+    here = solve_densecrf(crf(torch.float64), method, steps=3, bound_steps=0)
     use_backend("triton")
-    there = solve_densecrf(crf(torch.float64, place=simulated_device.install()), method, steps=2, bound_steps=0)
+    there = solve_densecrf(crf(torch.float64, place=simulated_device.install()), method, steps=3, bound_steps=0)
     torch.testing.assert_close(there.energy.cpu(), here.energy, rtol=1e-9, atol=1e-9)
     # The device is looked at in the end alone: a method that stalls makes some steps more there, of no effect.
     same = there.history.energy.cpu()[: len(here.history.energy)]

@@ -328,17 +328,17 @@ def test_callbacks_get_values_and_not_the_integers_that_stand_for_them(tightened
 def test_without_compiled_loops_searches_are_slow_and_right(all_labellings, monkeypatch):
     monkeypatch.setattr(compiled, "loops", lambda name: None)
     rng = np.random.default_rng(0)
-    qubo = Qubo.max_cut(7, list(itertools.combinations(range(7), 2)), rng.integers(5, 10, 21))
+    qubo = Qubo.max_cut(8, list(itertools.combinations(range(8), 2)), rng.integers(5, 10, 28))
     found = solve_qpbo_exactly(qubo, settings=search_only(tightened=True))
     assert found.proven
-    check_minimum(qubo, found, all_labellings(7))
+    check_minimum(qubo, found, all_labellings(8))
     tables = [(pair, rng.integers(-9, 10, (3, 3))) for pair in itertools.combinations(range(5), 2)]
     mrf = Mrf([3] * 5, tables)
     slow = solve_mrf_exactly(mrf, settings=replace(search_only(tightened=True), energy_tables=0))
     assert slow.proven and slow.energy == slow.bound == mrf.energy(list(itertools.product(range(3), repeat=5))).min()
     found = solve_qpbo_exactly(qubo, settings=search_only(tightened=False))
     assert found.proven
-    check_minimum(qubo, found, all_labellings(7))
+    check_minimum(qubo, found, all_labellings(8))
     heaviest = solve_mis_exactly(paley())
     assert heaviest.proven and heaviest.energy == pytest.approx(0.9)
 

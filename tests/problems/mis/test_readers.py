@@ -159,6 +159,7 @@ def test_metis_graphs_are_read(tmp_path):
     weighted = read_graph(write(tmp_path / "toy.txt", "3 2 10 1\n2.5 2\n1 1 3\n4 2\n"), "metis", "clique")
     assert weighted.edges.tolist() == [[0, 1], [1, 2]] and weighted.weights.tolist() == [2.5, 1, 4]
     assert weighted.objective == "clique"
+    assert read_graph(tmp_path / "toy.txt", "metis").objective == "independent-set"
 
 
 def test_metis_and_dimacs_state_the_same_graph(tmp_path):

@@ -32,7 +32,7 @@ def test_random_functions_against_enumeration(seed, searched, all_labellings):
     # Without elimination, which would solve all of these.
     settings = ExactSettings(tables_at_once=0, tables=0) if searched else ExactSettings()
     rng = np.random.default_rng(seed)
-    for _ in range(25 if searched else 80):
+    for _ in range(40 if searched else 150):
         qubo = random_qubo(rng)
         least = qubo.energy(all_labellings(qubo.n)).min()
         found = solve_qpbo_exactly(qubo, settings=settings)

@@ -60,7 +60,7 @@ def test_matrices_of_few_entries_become_sparse_and_compute_what_they_did() -> No
 
 # In the larger network neurons keep their intervals until boxes are small.
 @pytest.mark.parametrize(("terms", "sets"), [(8, 16), (16, 64)])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(3))
 def test_verdicts_on_lattices_are_right(terms: int, sets: int, seed: int) -> None:
     network, weight, bias, chosen = lattice(terms, sets, seed)
     grid = torch.linspace(-1, 1, 201, dtype=torch.float64)

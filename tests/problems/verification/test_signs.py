@@ -74,7 +74,7 @@ def test_no_counterexample_is_argued_away_where_signs_are_side_by_side(seed: int
     points = 2 * torch.rand(20_000, 6, generator=g, dtype=torch.float64) - 1
     reached = float(network(points).min())
     prop = Property.of(-np.ones(6), np.ones(6), [[1.0]], [reached + 1e-3])
-    assert verify(network, prop, timeout=0.25, attack=False).status != "unsat"
+    assert verify(network, prop, timeout=1, attack=False).status != "unsat"
     lower = float(network_bounds(network, -torch.ones(6).double(), torch.ones(6).double()).output.lower)
     held = Property.of(-np.ones(6), np.ones(6), [[1.0]], [lower - 1e-3])
     assert verify(network, held, timeout=20).status == "unsat"
