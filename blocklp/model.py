@@ -48,8 +48,8 @@ class Model(Statement):
         """Return a model of which this process states a part, solved by ``mesh=`` (docs/distributed.md).
 
         All processes declare the same variables, in one order, with the same bounds and costs; but for those
-        with ``private=True``, of which each process has its own.  Each adds its own blocks, at least one
-        under every name; ``part.own(count)`` is an equal part of so many.
+        with ``private=True``, of which each process has its own.  Each adds its own blocks under the same
+        names, with a scope ``(0, dim)`` where it has none; ``part.own(count)`` is an equal part of so many.
 
         Parameters
         ----------

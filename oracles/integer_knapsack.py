@@ -102,7 +102,7 @@ class IntegerKnapsack(BlockType):
         low = as_block_data(lower, 1, "Knapsack lower", scalar=True)
         high = as_block_data(upper, 1, "Knapsack upper", scalar=True)
         shape = common_shape("Knapsack", w.shape, low.shape, high.shape, (*cap.shape, 1), (*need.shape, 1))
-        if 0 in shape:
+        if not shape[2]:
             rule = "a block needs at least one variable"
             raise ShapeError(f"Knapsack weights and bounds have shape {tuple(shape)}; {rule}")
         self.dim: int = shape[2]

@@ -109,7 +109,7 @@ class Knapsack(BlockType):
         high = as_block_data(upper, 1, "Knapsack upper", scalar=True, gradients=True)
         sides = [(*t.shape, 1) for t in (cap, need) if t is not None]
         shape = common_shape("Knapsack", w.shape, low.shape, high.shape, *sides)
-        if 0 in shape:
+        if not shape[2]:
             rule = "a block needs at least one variable"
             raise ShapeError(f"Knapsack weights and bounds have shape {tuple(shape)}; {rule}")
         if bool((low > high).any()):

@@ -19,7 +19,7 @@ COMPARED = 4
 """Variables of a block up to which each is compared with each."""
 
 
-def scope_of(model: Space, scope: View | Sequence[View], block_type: BlockType) -> Tensor:
+def scope_of(model: Space, scope: View | Sequence[View], block_type: BlockType, none: bool = False) -> Tensor:
     """Read the variables of blocks.
 
     Parameters
@@ -30,6 +30,8 @@ def scope_of(model: Space, scope: View | Sequence[View], block_type: BlockType) 
         A view ``(blocks, dim)``, or one view ``(blocks,)`` or ``(blocks, k)`` after the other.
     block_type : BlockType
         The type of the blocks.
+    none : bool
+        Whether there may be no blocks.
 
     Returns
     -------
@@ -61,7 +63,7 @@ def scope_of(model: Space, scope: View | Sequence[View], block_type: BlockType) 
             need = "index scalars as x[[i]]"
             raise ScopeError(f"the views of a scope need one entry a block, got shapes {shapes}; {need}")
         index = torch.cat(columns, 1)
-    if index.dim() != 2 or 0 in index.shape:
+    if index.dim() != 2 or not index.shape[1] or not (len(index) or none):
         raise ScopeError(f"a scope needs shape (blocks, dim), got {tuple(index.shape)}")
     if block_type.dim is not None and index.shape[1] != block_type.dim:
         width = index.shape[1]

@@ -90,7 +90,7 @@ class Statement(Declared):
         ------
         ScopeError
             If views have different lengths, come from another model, repeat a variable in a block, or do not
-            fit the type.
+            fit the type; or if there are no blocks, but in the part that a process states of a model.
         ModelError, OptionError, ShapeError
             If the type is none, its data do not fit the number of blocks, the name is taken, or the maps are
             no pair of functions.
@@ -107,7 +107,7 @@ class Statement(Declared):
         of_type(block_type, BlockType, "the type given to add()", SUBCLASS, ModelError)
         hook(to_dual, "to_dual")
         hook(to_primal, "to_primal")
-        index = scope_of(self, scope if scope is not None else (), block_type)
+        index = scope_of(self, scope if scope is not None else (), block_type, none=self.part is not None)
         taken = self._names()
         name = next(own for own in _bases(name, block_type.name) if name is not None or own not in taken)
         if name in (BOX, ROWS):
@@ -350,7 +350,7 @@ class Statement(Declared):
             refuse_without_gradients(blocks.given, self.batch, count, dim)
         if kind.stateless and not kind.tensors():
             ask_known(kind, 2, 3, dim)
-        else:
+        elif count:
             ask(kind, self.batch, count, dim)
 
     def minimize(self, objective: Expression | View) -> None:

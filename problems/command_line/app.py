@@ -30,6 +30,7 @@ OPTIONAL = (
     "ray",
     "pooch",
     "h5py",
+    "pyarrow",
 )
 
 

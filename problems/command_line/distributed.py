@@ -28,6 +28,7 @@ def run_distributed(
     as_json: bool,
     quiet: bool = False,
     told: Mapping[str, object] | None = None,
+    write: Callable[[bl.Solution], None] | None = None,
 ) -> None:
     """Solve one LP over all processes, report, and exit: with code 1 if it did not reach the tolerance.
 
@@ -47,6 +48,8 @@ def run_distributed(
     told : mapping, optional
         What is printed too, known once the part has been stated. A true ``boxed`` says that the LP has bounds which its file
         lacks: its status is that of an LP within reach, and so named.
+    write : callable, optional
+        Writes what this process has of the solution.
 
     Raises
     ------
@@ -71,6 +74,8 @@ def run_distributed(
             given = {name: value for name, value in options.items() if name not in compiled}
             with interruptible(), nullcontext() if quiet or not first else Progress() as callback:
                 found = solver.solve(mesh=True, callback=callback, **given)
+            if write is not None:
+                write(found)
             entry, status = summary(found), found.status[0]
             entry |= {"world": world, "hash": bl.distributed.solution_hash(found, mesh=True)}
     finally:

@@ -186,6 +186,11 @@ class Matching:
         free = bool(np.isinf(self.upper).all())
         return free and not self.budgets and not self.least.any() and not self.floor.any() and bool((self.use > 0).all())
 
+    @property
+    def served(self) -> bool:
+        """Whether the edges of every source can carry the least that it takes."""
+        return not self.least.any() or bool((np.bincount(self.source, self.use * self.most, self.sources) >= self.least).all())
+
     @cached_property
     def order(self) -> IntArray | None:
         """The edges in the order of their sources; None where they are so."""

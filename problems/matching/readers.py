@@ -1,4 +1,4 @@
-"""Matchings in files of numpy arrays."""
+"""Matchings in files of numpy arrays, and in folders of Parquet or Arrow files (:mod:`blocklp.problems.matching.tables`)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from blocklp.deadline import Deadline
 from blocklp.errors import FormatError
 from blocklp.problems.files import MAX_BYTES
 from blocklp.problems.matching.instance import Matching
+from blocklp.problems.matching.tables import MatchingTables, tables_of, write_tables
 
 NEEDED = ("source", "destination", "value", "weight", "capacity")
 """Arrays that a file holds."""
@@ -25,12 +26,13 @@ PER_BYTE = 2e-9
 
 
 def read_matching(path: str | Path, *, max_bytes: int = MAX_BYTES, time_limit: float | Deadline = math.inf) -> Matching:
-    """Read a matching from an ``.npz`` file.
+    """Read a matching from an ``.npz`` file, or a folder of Parquet or Arrow files.
 
     Parameters
     ----------
     path : str or Path
-        Arrays by the names of :class:`Matching`'s parameters: ``source``, ``destination``, ``value`` and ``weight`` with
+        A folder of tables, as :mod:`blocklp.problems.matching.tables` describes them; edges come sorted by source.  Or a file:
+        arrays by the names of :class:`Matching`'s parameters: ``source``, ``destination``, ``value`` and ``weight`` with
         one entry an edge, ``capacity`` with one a destination; ``limit``, ``least``, ``use``, ``floor`` and ``upper``
         may be there too.
     max_bytes : int
@@ -45,13 +47,17 @@ def read_matching(path: str | Path, *, max_bytes: int = MAX_BYTES, time_limit: f
     Raises
     ------
     FormatError
-        If the file is none of numpy's, an array is missing, unknown or too large, or holds objects.
+        If the file is none of numpy's, an array or a column is missing, unknown or too large, or holds objects.
+    MissingDependencyError
+        If a folder is given, and pyarrow is not installed.
     BlocklpError
         If the arrays are no matching.
     TimeLimitError
         If the time is over.
     """
     deadline = Deadline.of(time_limit)
+    if Path(path).is_dir():
+        return MatchingTables(path, max_bytes=max_bytes, time_limit=deadline).read()
     try:
         with np.load(Path(path), allow_pickle=False) as held:
             if not hasattr(held, "files"):
@@ -74,15 +80,26 @@ def read_matching(path: str | Path, *, max_bytes: int = MAX_BYTES, time_limit: f
 
 
 def write_matching(path: str | Path, matching: Matching) -> None:
-    """Write a matching without further budgets to an ``.npz`` file.
+    """Write a matching without further budgets to an ``.npz`` file, or to a folder of Parquet files.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file whose name ends in ``.npz``; any other name is that of a folder, which is made.
+    matching : Matching
+        The matching.
 
     Raises
     ------
     FormatError
-        If it has further budgets, for which the format has no place.
+        If it has further budgets, for which the formats have no place.
+    MissingDependencyError
+        If a folder is to be written, and pyarrow is not installed.
     """
     if matching.budgets:
-        raise FormatError("the matching has budgets, and the format has one limit a source; write the arrays yourself")
+        raise FormatError("the matching has budgets, and files have one limit a source; write the arrays yourself")
+    if Path(path).suffix != ".npz":
+        return write_tables(path, tables_of(matching))
     arrays = {name: getattr(matching, name) for name in (*NEEDED, *OPTIONAL)}
     same = {name: a[0] for name, a in arrays.items() if a.size and not a.strides[0]}  # one number for all
     np.savez(Path(path), **(arrays | same))

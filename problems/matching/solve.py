@@ -24,7 +24,7 @@ from blocklp.methods.block_program import LOOPS, BlockProgram
 from blocklp.methods.proximal_point import ProximalPoint, first_step
 from blocklp.options import of_type, real
 from blocklp.oracles import AtMostOne, Knapsack, Simplex
-from blocklp.problems.matching.instance import FloatArray, Matching
+from blocklp.problems.matching.instance import FloatArray, IntArray, Matching
 from blocklp.status import Status
 
 PASSES = 10_000
@@ -85,37 +85,58 @@ def matching_model(matching: Matching) -> bl.Model:
     Model
         With one variable ``x`` for each edge, in the order of the matching.
     """
-    m = bl.Model()
-    edges = np.arange(matching.edges) if matching.order is None else matching.order
-    x = m.variable("x", matching.edges, lower=0, upper=matching.most)
-    source = matching.source[edges]
-    degrees = np.bincount(source, minlength=matching.sources)
-    first = np.cumsum(degrees) - degrees
-    limits = [(matching.use, matching.limit, matching.least)]
-    limits += [(b.use, b.limit, np.zeros(matching.sources)) for b in matching.budgets]
-    for number, (use, limit, least) in enumerate(limits):
+    return stated(bl.Model(), matching, blocks_of_sources(matching))
+
+
+Kind = tuple[int, int, int]
+"""Which limit of sources blocks state, the number of their edges, and the place of their type in :data:`TYPES`."""
+
+TYPES = ("", ", all", ", by use")
+"""What names of blocks end in: at most one of the edges, exactly one, or limits of any kind."""
+
+
+def blocks_of_sources(matching: Matching) -> dict[Kind, IntArray]:
+    """The sources that have edges, by the kind of their block, for each of their limits."""
+    degrees = np.bincount(matching.source, minlength=matching.sources)
+    found: dict[Kind, IntArray] = {}
+    for number, (use, limit, least) in enumerate(_limits(matching)):
         plain = np.ones(matching.sources, dtype=bool)
-        np.logical_and.at(plain, matching.source, use == 1)
+        np.logical_and.at(plain, matching.source, (use == 1) & (matching.upper >= 1))
         plain &= limit == 1
-        kinds = np.where(plain & (least == 0), 0, np.where(plain & (least == 1), 1, 2))
+        types = np.where(plain & (least == 0), 0, np.where(plain & (least == 1), 1, 2))
         for k in np.unique(degrees[degrees > 0]).tolist():
-            for kind in range(3):
-                own = np.flatnonzero((degrees == k) & (kinds == kind))
-                if not len(own):
-                    continue
-                scope = edges[first[own][:, None] + np.arange(k)]
-                name = f"sources of {k}" + (f", budget {number}" if number else "") + ("", ", all", ", by use")[kind]
-                if kind < 2:
-                    m.add((AtMostOne, Simplex)[kind](k), x[scope], name=name)
-                else:
-                    box = matching.most[scope]
-                    most = np.minimum(limit[own], (use[scope] * box).sum(1))  # a finite number
-                    m.add(Knapsack(use[scope], most, 0.0, box, least=least[own]), x[scope], name=name)
+            for type_ in np.unique(types[degrees == k]).tolist():
+                found[number, k, type_] = np.flatnonzero((degrees == k) & (types == type_))
+    return found
+
+
+def stated(m: bl.Model, matching: Matching, blocks: dict[Kind, IntArray]) -> bl.Model:
+    """State a matching in a model that is empty, or the part of a process in its part of a model."""
+    edges = np.arange(matching.edges) if matching.order is None else matching.order
+    alone = m.part is not None
+    x = m.variable("x", matching.edges, lower=0, upper=matching.most, private=alone)
+    degrees = np.bincount(matching.source, minlength=matching.sources)
+    first, limits = np.cumsum(degrees) - degrees, _limits(matching)
+    for (number, k, type_), own in blocks.items():
+        use, limit, least = limits[number]
+        scope = edges[first[own][:, None] + np.arange(k)]
+        name = f"sources of {k}" + (f", budget {number}" if number else "") + TYPES[type_]
+        if type_ < 2:
+            m.add((AtMostOne, Simplex)[type_](k), x[scope], name=name)
+        else:
+            box = matching.most[scope]
+            most = np.minimum(limit[own], (use[scope] * box).sum(1))  # a finite number
+            m.add(Knapsack(use[scope], most, 0.0, box, least=least[own]), x[scope], name=name)
     shape = matching.destinations, matching.edges
     rows = csr_array((matching.weight, (matching.destination, np.arange(matching.edges))), shape=shape)
     m.add_rows(rows, x, np.where(matching.floor > 0, matching.floor, -np.inf), matching.capacity, name="capacity")
     m.maximize(torch.from_numpy(matching.value) @ x)
     return m
+
+
+def _limits(matching: Matching) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
+    """What edges take of each limit of their sources, it, and the least of it."""
+    return [(matching.use, matching.limit, matching.least), *((b.use, b.limit, np.zeros(matching.sources)) for b in matching.budgets)]
 
 
 def solve_matching(matching: Matching, *, tol: float = 1e-4, time_limit: float | Deadline = math.inf) -> MatchingSolution:
@@ -243,8 +264,7 @@ def _program(matching: Matching, backend: Backend) -> tuple[BlockProgram, FloatA
 def _by_engine(matching: Matching, tol: float, deadline: Deadline, began: float) -> MatchingSolution:
     """The engine's answer for the model."""
     none = np.full(matching.edges, np.nan)
-    reach = np.bincount(matching.source, matching.use * matching.most, matching.sources)
-    if (reach < matching.least).any():
+    if not matching.served:
         spent = time.perf_counter() - began
         return MatchingSolution(Status.INFEASIBLE, -np.inf, -np.inf, -np.inf, 0.0, none, none, 0, spent)
     m = matching_model(matching)

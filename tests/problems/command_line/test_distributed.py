@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import blocklp as bl
+from blocklp.problems.matching import read_matching, write_matching
 from blocklp.problems.qpbo import read_qubo, roof_duality_model
 
 from . import running
@@ -79,6 +80,7 @@ def both(command, status="optimal"):
 
 @pytest.mark.usefixtures("_alone")
 def test_linear_programs_and_matchings_have_rows(tmp_path):
+    read_table = pytest.importorskip("pyarrow.parquet").read_table
     (tmp_path / "four.lp").write_text(LP)
     command = ["-m", "blocklp", "lp", str(tmp_path / "four.lp"), "--distributed", "--json", "--tol", "1e-6"]
     found = both([*command, "--reach", "1e6"], "optimal_within_reach")
@@ -88,9 +90,20 @@ def test_linear_programs_and_matchings_have_rows(tmp_path):
     assert (found["boxed"], found["declared"], found["reach"]) == (True, ["w"], 1e6)
     ends = {"source": [0, 0, 1], "destination": [0, 1, 0], "value": [3.0, 1.0, 2.0]}
     np.savez(tmp_path / "two.npz", **ends, weight=np.ones(3), capacity=np.ones(2))
-    found = both(["-m", "blocklp", "matching", str(tmp_path / "two.npz"), "--distributed", "--json"])
+    command = ["-m", "blocklp", "matching", str(tmp_path / "two.npz"), "--distributed", "--json"]
+    found = json.loads(running.run(*command[2:]).stdout)
     assert found["bound"] == pytest.approx(3.0, rel=2e-4)
     assert found["bound"] >= 3.0 - 1e-9
+    write_matching(tmp_path / "two", read_matching(tmp_path / "two.npz"))
+    command[3] = str(tmp_path / "two")
+    assert both([*command, "--output", str(tmp_path / "out")])["hash"] == found["hash"]
+    for world in (1, 2):
+        shares = [read_table(tmp_path / "out" / "shares" / f"{rank}-of-{world}.parquet").to_pydict() for rank in range(world)]
+        told = {name: [number for own in shares for number in own[name]] for name in shares[0]}
+        assert np.dot(told["x"], ends["value"]) == pytest.approx(found["primal"], rel=1e-9)
+        assert (told["source"], told["destination"]) == (ends["source"], ends["destination"])
+    assert len(read_table(tmp_path / "out" / "prices.parquet")) == 2
+    assert "give the name of a folder" in running.refused(*command[2:], "--output", tmp_path / "out.npz")
 
 
 @pytest.mark.usefixtures("_alone")
