@@ -160,6 +160,18 @@ class Processes:
         """Add up tensors of one shape, in place."""
         return self._reduced(values, dist.ReduceOp.SUM)
 
+    def begin_sum(self, values: Tensor) -> Callable[[], Tensor]:
+        """Begin to add up tensors of one shape, in place; what is returned waits for the sums."""
+        if self.world == 1:
+            return lambda: values
+        finish = self._begun(lambda group: group.allreduce(values, dist.ReduceOp.SUM))
+
+        def waited() -> Tensor:
+            finish()
+            return values
+
+        return waited
+
     def greatest(self, values: Tensor) -> Tensor:
         """The entrywise maximum of tensors of one shape without NaN, in place."""
         return self._reduced(values, dist.ReduceOp.MAX)
@@ -227,13 +239,29 @@ class Processes:
 
     def _made(self, call: Callable[[Any], Any]) -> None:
         """Do something together; name the process that fails to."""
+        self._begun(call)()
+
+    def _begun(self, call: Callable[[Any], Any]) -> Callable[[], None]:
+        """Begin to do something together; what is returned waits for it, and names who fails."""
         if not self._groups:
             raise ProcessError("this process has left the solve, after an error or an interrupt")
-        try:
-            call(self._groups[0]).wait()
-        except RuntimeError as error:
+
+        def named(error: RuntimeError) -> ProcessError:
             said = str(error).partition("\n")[0]
-            raise ProcessError(f"{self._missing()}; the others ended too (gloo: {said})") from error
+            return ProcessError(f"{self._missing()}; the others ended too (gloo: {said})")
+
+        try:
+            work = call(self._groups[0])
+        except RuntimeError as error:
+            raise named(error) from error
+
+        def finish() -> None:
+            try:
+                work.wait()
+            except RuntimeError as error:
+                raise named(error) from error
+
+        return finish
 
     def _missing(self) -> str:
         """Say which processes do not answer any more; whoever has not failed asks all others."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -98,19 +99,17 @@ class SharedCoupling(Coupling):
             copies = copies if iterate is None else copies + copies - iterate
             return self.only_copies(copies), torch.zeros(len(copies), dtype=torch.float64)
         if self.fixed:
-            sums, total, unit = self._integers(kind, copies, iterate)
-            found = sums.double().mul_(unit[:, None])
-        else:
-            unit, total = torch.zeros(len(copies), dtype=torch.float64), self.only_copies(copies)
-            found = unit.new_zeros(len(copies), len(self.several))
-            here, slots = self.slots
-            found.index_add_(1, slots, copies.index_select(1, here).double())
-            self._exchange(found, found.new_zeros(len(copies), 0))
-        total[:, self.several] = found.to(copies.dtype)
+            return self._integers(kind, copies, iterate)
+        unit, total = torch.zeros(len(copies), dtype=torch.float64), self.only_copies(copies)
+        sums = unit.new_zeros(len(copies), len(self.several))
+        here, slots = self.slots
+        sums.index_add_(1, slots, copies.index_select(1, here).double())
+        ones = torch.ones_like(unit)
+        self._placed(sums, total, ones, self._exchange(sums, sums.new_zeros(len(copies), 0)))
         return total, unit
 
-    def _integers(self, kind: str, copies: Tensor, iterate: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Sums in all processes as integers, variables of a single copy, and the units of the sums.
+    def _integers(self, kind: str, copies: Tensor, iterate: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Sums in all processes by integers, beside variables of a single copy, and the units of the sums.
 
         Units are those of the last sum of the kind, if the largest copy allows for it: whether it does is
         known from the very sums, which spares an all-reduce.  It does where the largest copy of all processes
@@ -125,9 +124,10 @@ class SharedCoupling(Coupling):
             near = ~over & (most > 0) & (own >= assumed - KEPT)
             if bool(over.any()):  # then all processes add again
                 sums.zero_()
-            marks = self._exchange(sums, torch.stack([over, near], 1).long())
+            unit, marks = scale(-power), torch.stack([over, near], 1).long()
+            marks = self._placed(sums, total, unit, self._exchange(sums, marks))
             if bool(((marks[:, 0] == 0) & (marks[:, 1] > 0)).all()):
-                return sums, total, scale(-power)
+                return total, unit
         if iterate is not None:
             copies = copies + copies - iterate
         if assumed is None:
@@ -141,19 +141,34 @@ class SharedCoupling(Coupling):
         if not bool(finite.all()):
             copies = torch.where(finite[:, None], copies, 0)
         sums, total, _ = integer_copies(self, copies, None, scale(power))
-        self._exchange(sums, sums.new_zeros(len(copies), 0))
-        return sums, total, torch.where(finite, scale(-power), torch.nan)
+        unit = torch.where(finite, scale(-power), torch.nan)
+        self._placed(sums, total, unit, self._exchange(sums, sums.new_zeros(len(copies), 0)))
+        return total, unit
 
-    def _exchange(self, sums: Tensor, marks: Tensor) -> Tensor:
-        """Add to sums ``(batch, s)``, in place, those of other processes; return the sums of marks."""
+    def _exchange(self, sums: Tensor, marks: Tensor) -> Callable[[], Tensor]:
+        """Begin to add those of other processes to sums ``(batch, s)``, and to marks.
+
+        Returns
+        -------
+        callable
+            Waits for the sums of the variables that are sent, ``(batch, exchanged)``, and of the marks beside
+            them.
+        """
         width = self.exchanged + marks.shape[1]
-        if not width or self.processes.world == 1:
-            return marks
         buffer = sums.new_zeros(len(sums), width)
         buffer[:, self.at_exchange] = sums[:, self.sent]
         buffer[:, self.exchanged :] = marks
-        self.processes.sum(buffer)
-        sums[:, self.sent] = buffer[:, self.at_exchange]
+        return self.processes.begin_sum(buffer) if width else lambda: buffer
+
+    def _placed(self, sums: Tensor, total: Tensor, unit: Tensor, exchanged: Callable[[], Tensor]) -> Tensor:
+        """Put sums in units ``(batch,)`` into ``total``, and return the sums of marks.
+
+        Variables of which this process has all copies are done while the messages of others are under way.
+        """
+        total[:, self.several] = sums.double().mul_(unit[:, None]).to(total)
+        buffer = exchanged()
+        here = self.several[self.sent]
+        total[:, here] = buffer[:, self.at_exchange].double().mul_(unit[:, None]).to(total)
         return buffer[:, self.exchanged :]
 
     def only_copies(self, copies: Tensor) -> Tensor:

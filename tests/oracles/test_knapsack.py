@@ -298,10 +298,9 @@ def test_bad_arguments() -> None:
         Knapsack([1.0, 1.0], 1.0, lower=[0.0, 0.0, 0.0])
 
 
-@pytest.mark.parametrize("weights", [[], torch.zeros(0, 3)])
-def test_blocks_without_variables_are_refused(weights: object) -> None:
+def test_blocks_without_variables_are_refused() -> None:
     with pytest.raises(ShapeError, match="needs at least one variable"):
-        Knapsack(weights, 1)
+        Knapsack([], 1)
 
 
 def test_proximal_points_lose_nothing_where_weights_differ_in_size() -> None:
