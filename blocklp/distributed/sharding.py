@@ -147,9 +147,9 @@ def sharded(
     own = torch.tensor([sum(g.blocks for g in groups), int((~common).sum()), len(index)])
     blocks, private, copies = processes.sum(own).tolist()
     width, most = private + int(common.sum()), int(processes.greatest(counts.max()[None]))
-    everything = None if bool(owned.all()) else owned[None]
     numbered = variables if columns is None else columns[variables]
-    totals = SharedTotals(processes, everything, blocks, width, copies, numbered, backend)
+    foreign = (~owned).nonzero()[:, 0]
+    totals = SharedTotals(processes, foreign, blocks, width, copies, numbered, backend)
     counted = torch.zeros_like(common)
     counted[variables[owned]] = True
     coupling = _coupling(

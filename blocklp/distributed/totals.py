@@ -111,9 +111,9 @@ class SharedTotals(Totals):
     ----------
     processes : Processes
         Who holds them.
-    owned : Tensor or None
-        ``(1, variables)`` bool: variables of this process that it counts, while some other process counts
-        those that both hold; None where it counts all.
+    foreign : Tensor
+        ``(k,)`` int64: variables that this process holds and another one counts.  Their terms are the same
+        numbers there, and are taken from the sums again: few where parts have few variables in common.
     all_blocks, all_variables, all_copies : int
         How many blocks, variables and copies an instance has.
     numbered : Tensor
@@ -123,7 +123,7 @@ class SharedTotals(Totals):
     """
 
     processes: Processes
-    owned: Tensor | None
+    foreign: Tensor
     all_blocks: int
     all_variables: int
     all_copies: int
@@ -140,7 +140,7 @@ class SharedTotals(Totals):
 
     def over_variables(self, terms: Tensor) -> Tensor:
         """See :meth:`Totals.over_variables`."""
-        return self._sum(self._counted(terms))
+        return self._sum(terms, self.foreign)
 
     over_variables_in_order = over_variables
 
@@ -157,9 +157,10 @@ class SharedTotals(Totals):
         of_blocks, beside = kinds
         own = rows[0].shape[1] - beside if rows else 0
         count = max(self.all_copies, self.all_variables, of_blocks)
+        counted: list[tuple[Tensor, Tensor | None]] = [(terms, self.foreign) for terms in variables]
         if not of_blocks:
-            return [*self._sums([self._counted(t) for t in variables], count), *map(in_order, rows)]
-        sums = self._sums([*(self._counted(t) for t in variables), *(t[:, :own] for t in rows)], count)
+            return [*self._sums(counted, count), *map(in_order, rows)]
+        sums = self._sums([*counted, *((terms[:, :own], None) for terms in rows)], count)
         first = len(variables)
         common = (in_order(t[:, own:]) for t in rows)
         return [*sums[:first], *(a + b for a, b in zip(common, sums[first:], strict=True))]
@@ -188,27 +189,28 @@ class SharedTotals(Totals):
         """See :meth:`Totals.rows`; by one message."""
         return int(self.processes.sum(torch.tensor([own])))
 
-    def _counted(self, terms: Tensor) -> Tensor:
-        """Numbers of variables ``(batch, variables)``, zero where another process counts them."""
-        return terms if self.owned is None else torch.where(self.owned, terms, 0)
-
-    def _sum(self, terms: Tensor) -> Tensor:
+    def _sum(self, terms: Tensor, foreign: Tensor | None = None) -> Tensor:
         """Sum of terms ``(batch, k)`` of all processes: NaN where one is not finite."""
-        return self._sums([terms], max(self.all_copies, self.all_variables))[0]
+        return self._sums([(terms, foreign)], max(self.all_copies, self.all_variables))[0]
 
-    def _sums(self, parts: list[Tensor], count: int) -> list[Tensor]:
-        """Sums of several numbers of terms ``(batch, k)``, each of ``count`` at most in all processes."""
+    def _sums(self, parts: list[tuple[Tensor, Tensor | None]], count: int) -> list[Tensor]:
+        """Sums of several numbers of terms ``(batch, k)``, each of ``count`` at most in all processes.
+
+        With terms may come which of them another process counts.
+        """
         if not parts:
             return []
-        most = self.processes.greatest(torch.stack([largest_magnitude(self, terms) for terms in parts]))
+        most = self.processes.greatest(torch.stack([largest_magnitude(self, terms) for terms, _ in parts]))
         finite, finer = torch.isfinite(most), room(count)
         power = exponent(torch.where(finite, most, 0.0), count)
         whole = bool(finite.all())
         each = zip(parts, finite, scale(power), strict=True)
-        integers = [
-            integer_terms(self, t if whole else torch.where(fine[:, None], t, 0), unit, finer)
-            for t, fine, unit in each
-        ]
+        integers = []
+        for (terms, foreign), fine, unit in each:
+            terms = terms if whole else torch.where(fine[:, None], terms, 0)
+            integers.append(integer_terms(self, terms, unit, finer))
+            if foreign is not None and len(foreign):
+                integers[-1] -= integer_terms(self, terms.index_select(1, foreign), unit, finer)
         high, low = self.processes.sum(torch.stack(integers, 1)).double()
         found = torch.where(finite, (high + low * 2.0**-finer) * scale(-power), torch.nan)
-        return [own.to(terms.dtype) for own, terms in zip(found, parts, strict=True)]
+        return [own.to(terms.dtype) for own, (terms, _) in zip(found, parts, strict=True)]
