@@ -14,7 +14,7 @@ from blocklp.blocks.ragged import Ragged, of_blocks, of_entries
 from blocklp.errors import ModelError, ShapeError
 from blocklp.options import flag, numbers
 from blocklp.oracles.integer_knapsack import IntegerKnapsack
-from blocklp.oracles.knapsack_loads import given_sides, in_range, loads
+from blocklp.oracles.knapsack_loads import default_sides, given_sides, in_range, loads
 from blocklp.rounding import roundoff
 
 
@@ -35,8 +35,9 @@ class Knapsack(BlockType):
         ``(dim,)``, ``(blocks, dim)`` or ``(batch, blocks, dim)``, finite.
     capacity : array_like, optional
         A number, ``(blocks,)`` or ``(batch, blocks)``, finite; None for no such side.
-    lower, upper : array_like
-        As ``weights`` or a number, finite, ``lower <= upper``.
+    lower, upper : array_like, optional
+        As ``weights`` or a number, finite, ``lower <= upper``; 0 and 1 by default, and then variables must
+        not reach beyond these.
     least : array_like, optional
         As ``capacity``: the least load.
     integer : bool
@@ -87,24 +88,35 @@ class Knapsack(BlockType):
     fall: Tensor | None = None
     excess: Tensor | None = None
 
-    def __new__(cls, *data: object, integer: bool = False, **more: object) -> Self:
+    def __new__(
+        cls,
+        weights: object = None,  # copies are made without
+        capacity: object = None,
+        lower: object = None,
+        upper: object = None,
+        *,
+        least: object = None,
+        integer: bool = False,
+    ) -> Self:
         """Make an integer knapsack where one is asked for: a type with other formulas."""
         if flag(integer, "integer"):
-            return cast(Self, IntegerKnapsack(*data, **more))
+            return cast(Self, IntegerKnapsack(weights, capacity, lower, upper, least=least))
         return super().__new__(cls)
 
     def __init__(
         self,
         weights: object,
         capacity: object = None,
-        lower: object = 0.0,
-        upper: object = 1.0,
+        lower: object = None,
+        upper: object = None,
         *,
         least: object = None,
         integer: bool = False,
     ) -> None:
+        self._default_sides = default_sides(lower, upper)
         w = as_block_data(weights, 1, "Knapsack weights", gradients=True)
         cap, need = given_sides(capacity, least, gradients=True)
+        lower, upper = 0.0 if lower is None else lower, 1.0 if upper is None else upper
         low = as_block_data(lower, 1, "Knapsack lower", scalar=True, gradients=True)
         high = as_block_data(upper, 1, "Knapsack upper", scalar=True, gradients=True)
         sides = [(*t.shape, 1) for t in (cap, need) if t is not None]
@@ -138,8 +150,8 @@ class Knapsack(BlockType):
         weights: object,
         sizes: object,
         capacity: object = None,
-        lower: object = 0.0,
-        upper: object = 1.0,
+        lower: object = None,
+        upper: object = None,
         *,
         least: object = None,
         integer: bool = False,
@@ -154,8 +166,8 @@ class Knapsack(BlockType):
             ``(blocks,)`` integers, at least 1, that add up to the entries: ``np.diff(A.indptr)``.
         capacity, least : array_like, optional
             A number, ``(blocks,)`` or ``(batch, blocks)``; None for no such side.
-        lower, upper : array_like
-            A number, or as ``weights``.
+        lower, upper : array_like, optional
+            A number, or as ``weights``; 0 and 1 by default.
         integer : bool
             As in the class.
 
@@ -166,15 +178,22 @@ class Knapsack(BlockType):
         """
         entries = int(numbers(sizes, "Knapsack sizes").sum())
         rows = (("weights", weights), ("lower", lower), ("upper", upper))
-        of_places = [of_entries(value, entries, f"Knapsack {name}") for name, value in rows]
+        of_places = [
+            None if own is None else of_entries(own, entries, f"Knapsack {name}") for name, own in rows
+        ]
         sides = given_sides(capacity, least, gradients=True)
 
         def of_one_size(blocks: Tensor, places: Tensor) -> BlockType:
-            w, low, high = (data(places) for data in of_places)
+            w, low, high = (None if data is None else data(places) for data in of_places)
             most, need = (None if side is None else of_blocks(side, blocks) for side in sides)
             return cls(w, most, low, high, least=need, integer=integer)
 
         return Ragged.of(sizes, cls.__name__, of_one_size)
+
+    @property
+    def default_sides(self) -> tuple[str, ...]:
+        """See :attr:`BlockType.default_sides`."""
+        return self._default_sides
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         r"""Fill by ratio of cost to weight.

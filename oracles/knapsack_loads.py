@@ -41,6 +41,11 @@ def given_sides(capacity: object, least: object, *, gradients: bool) -> tuple[Te
     return most, need
 
 
+def default_sides(lower: object, upper: object) -> tuple[str, ...]:
+    """Name the sides of the box that are not given, which are 0 and 1."""
+    return tuple(name for name, own in (("lower", lower), ("upper", upper)) if own is None)
+
+
 def in_range(load: Tensor, room: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
     """Loads and room in a unit of each block that suits the dtype of another tensor.
 

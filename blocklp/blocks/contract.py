@@ -308,6 +308,14 @@ class BlockType:
     stateless: bool = False
     private_coordinates: int = 0
 
+    @property
+    def default_sides(self) -> tuple[str, ...]:
+        """``"lower"`` and ``"upper"`` where the block's own bounds are 0 and 1 because none were given.
+
+        Variables that reach beyond these are refused where such blocks are added.
+        """
+        return ()
+
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         r"""Minimise a linear cost over every block: :math:`\min_{x \in X_b} \langle c_b, x \rangle`.
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from blocklp.blocks.contract import BlockType
-from blocklp.errors import ScopeError
+from blocklp.errors import ModelError, ScopeError
 from blocklp.language.expression import View
 from blocklp.language.space import Space
 from blocklp.options import shown
@@ -66,14 +66,56 @@ def scope_of(model: Space, scope: View | Sequence[View], block_type: BlockType, 
     if index.dim() != 2 or not index.shape[1] or not (len(index) or none):
         raise ScopeError(f"a scope needs shape (blocks, dim), got {tuple(index.shape)}")
     if block_type.dim is not None and index.shape[1] != block_type.dim:
-        width = index.shape[1]
-        raise ScopeError(f"{block_type.name} has {block_type.dim} variables a block, the scope gives {width}")
+        width, need = index.shape[1], "the last axis of a scope has the variables of one block"
+        if len(index) == block_type.dim:
+            need += ", and so x.T has where x is given"
+        elif index.numel() == block_type.dim:
+            need += ", as x.reshape(1, -1) has all of x"
+        told = f"{block_type.name} has {block_type.dim} variables a block, the scope gives {width}"
+        raise ScopeError(f"{told}; {need}")
     if (block := _naming_twice(index)) is not None:
         named = index[block].tolist()
         twice = model.entry(next(column for column in named if named.count(column) > 1))
         where = f"block {block} of {block_type.name}"
         raise ScopeError(f"{where} names {twice} twice; every position needs its own variable")
     return index
+
+
+def refuse_beyond_defaults(model: Space, index: Tensor, block_type: BlockType) -> None:
+    """Refuse variables whose bounds reach beyond those that blocks have by default.
+
+    Parameters
+    ----------
+    model : Space
+        The model of the variables.
+    index : Tensor
+        ``(blocks, dim)`` int64: the scope.
+    block_type : BlockType
+        The type of the blocks.
+
+    Raises
+    ------
+    ModelError
+        If a variable of :attr:`BlockType.default_sides` does.
+    """
+    for side in block_type.default_sides:
+        for variable in model.variables.values():
+            first, stop = variable.columns.start, variable.columns.stop
+            inside = index[(index >= first) & (index < stop)]
+            if not len(inside):
+                continue
+            entries = torch.unravel_index(inside - first, variable.shape or (1,))
+            bounds = getattr(variable, side).reshape(-1, *(variable.shape or (1,)))[(slice(None), *entries)]
+            beyond = bounds < 0 if side == "lower" else bounds > 1
+            if not bool(beyond.any()):
+                continue
+            place = int(beyond.any(0).nonzero()[0])
+            far = float(bounds[:, place].amin() if side == "lower" else bounds[:, place].amax())
+            limit, named = 0 if side == "lower" else 1, model.entry(int(inside[place]))
+            raise ModelError(
+                f"{block_type.name} has {side} bounds of {limit}, as it was given none, and {named} has "
+                f"{far:g}; give {block_type.name}(..., {side}={far:g}), or {side}={limit} if it shall be so"
+            )
 
 
 def _naming_twice(index: Tensor) -> int | None:

@@ -23,7 +23,7 @@ from blocklp.language.expression import Expression, View
 from blocklp.language.handles import ROWS, Blocks, Rows, name_of_size
 from blocklp.language.model_summary import summary
 from blocklp.language.row_constraint import RowConstraint
-from blocklp.language.scopes import scope_of
+from blocklp.language.scopes import refuse_beyond_defaults, scope_of
 from blocklp.options import hook, of_type, shown, text
 from blocklp.tables import as_html, as_text, listed
 
@@ -108,6 +108,7 @@ class Statement(Declared):
         hook(to_dual, "to_dual")
         hook(to_primal, "to_primal")
         index = scope_of(self, scope if scope is not None else (), block_type, none=self.part is not None)
+        refuse_beyond_defaults(self, index, block_type)
         taken = self._names()
         name = next(own for own in _bases(name, block_type.name) if name is not None or own not in taken)
         if name in (BOX, ROWS):
@@ -253,6 +254,7 @@ class Statement(Declared):
         if index.shape[1] != before.scope.shape[1]:
             had, width = before.scope.shape[1], index.shape[1]
             raise ScopeError(f"{before.name!r} have {had} variables a block, the scope gives {width}")
+        refuse_beyond_defaults(self, index, before.type)
         made = Blocks(before.name, before.type, torch.cat([before.scope, index]))
         self._ask_once(Blocks(before.name, before.type, index))
         self.blocks[place] = made
@@ -288,6 +290,7 @@ class Statement(Declared):
             need = "only data may, else add blocks of another name"
             raise ModelError(f"{before.name!r} differ from the type given in {what}; {need}")
         self._check_data(before.name, block_type, len(before.scope))
+        refuse_beyond_defaults(self, before.scope, block_type)
         made = _blocks(before.name, block_type, before.scope, before.maps)
         self._ask_once(made)
         self.blocks[place] = made

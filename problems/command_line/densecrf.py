@@ -99,6 +99,10 @@ class CrfOptions:
         return result, entry | ({} if other is None else {"reference": other.entry()})
 
 
+DRAWN = 0.9
+"""Part of the pixels that have a stroke, from which on white ones are probably the paper."""
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command("densecrf")(_densecrf_command)
@@ -175,6 +179,8 @@ def _densecrf_command(
         labels, painted = readers.read_scribbles(scribbles, size, max_bytes=most, deadline=deadline)
         costs = readers.scribble_unary(labels, len(painted), 0.7 if gt_prob is None else gt_prob)
         names = [f"{k}, #{bytes(colour).hex()}" for k, colour in enumerate(painted)]
+        if (labels > 0).mean() > DRAWN and [255, 255, 255] in painted.tolist():
+            typer.echo(f"{scribbles}: white is a label there, and black is unknown; draw on black or on nothing", err=True)
     else:
         assert probability is not None
         costs = readers.read_probability(probability, size, max_bytes=most, deadline=deadline)
@@ -192,6 +198,9 @@ def _densecrf_command(
     if crf.cliques is not None:
         entry["cliques"] = len(crf.cliques.cost)
     _report(entry, run.as_json)
+    if entry["best_source"] == "constant" and crf.labels > 1:
+        told = "one label everywhere has the least energy seen: the kernels are heavy beside the costs; take narrower or lighter ones"
+        typer.echo(f"{told} (--bilateral 30 13 5), or surer costs (--gt-prob 0.95 of scribbles)", err=True)
     places.write(result, size, 1, lambda figure: pictures.draw_overlay(figure, picture, found, crf.labels, names))
     _exit(result)
 

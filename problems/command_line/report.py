@@ -120,7 +120,7 @@ def _columns(rows: Sequence[RelaxationRow]) -> dict[str, list[str]]:
             "difference": [f"{_difference(row):+.1e}" for row in rows],
             "its seconds": [f"{by.seconds:.2f}" for by in compared],
         }
-    return columns | {"status": [_styled(lp.status[0]) for lp in lps]}
+    return columns | {"LP status": [_styled(lp.status[0]) for lp in lps]}
 
 
 def _styled(status: bl.Status) -> str:
@@ -132,7 +132,7 @@ def _table(columns: dict[str, list[str]], longest: int | None = None) -> Table:
     result = Table(box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     result.add_column("instance", overflow="fold", max_width=longest)
     for heading in list(columns)[1:]:
-        result.add_column(heading, justify="left" if heading == "status" else "right", no_wrap=True)
+        result.add_column(heading, justify="left" if heading.endswith("status") else "right", no_wrap=True)
     for cells in zip(*columns.values(), strict=True):
         result.add_row(*cells)
     return result

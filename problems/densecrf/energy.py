@@ -65,6 +65,11 @@ class DenseCRF:
     cliques: Cliques | None = None
     deadline: Deadline = field(default_factory=Deadline)
 
+    def __repr__(self) -> str:
+        points, labels = self.unary.shape
+        more = "" if self.cliques is None else f", {len(self.cliques.cost)} cliques"
+        return f"DenseCRF({points} points, {labels} labels, {len(self.kernels)} kernels{more})"
+
     def __post_init__(self) -> None:
         if self.unary.dim() != 2 or 0 in self.unary.shape or not self.unary.is_floating_point():
             raise ShapeError(

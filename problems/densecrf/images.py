@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import OptionError, ShapeError
+from blocklp.options import of_type, shown
 from blocklp.oracles.filters.gaussian import Gaussian
 from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.problems.densecrf.energy import DenseCRF
@@ -94,8 +99,8 @@ def grid_features(
 
 
 def image_crf(
-    images: Tensor | Sequence[Tensor],
-    unaries: Tensor | Sequence[Tensor],
+    images: ArrayLike | Tensor | Sequence[Tensor],
+    unaries: ArrayLike | Tensor | Sequence[Tensor],
     *,
     smooth: tuple[float | Sequence[float], float] | None = (3.0, 3.0),
     bilateral: tuple[float | Sequence[float], float, float] | None = (80.0, 13.0, 10.0),
@@ -108,10 +113,10 @@ def image_crf(
 
     Parameters
     ----------
-    images : Tensor or sequence of Tensor
+    images : Tensor, array_like or sequence of them
         ``(height, width, channels)`` each: colours from 0 to 255; of volumes ``(depth, height, width, channels)``, and so on for
         grids of any dimension.
-    unaries : Tensor or sequence of Tensor
+    unaries : Tensor, array_like or sequence of them
         ``(height, width, labels)``, or ``(depth, height, width, labels)``, each, floating point: costs, minus log-probabilities as a
         rule.  The energy lies on their device, wherever the images do.
     smooth : pair of float or None
@@ -130,14 +135,16 @@ def image_crf(
 
     Raises
     ------
-    ShapeError
-        If there are not as many unaries as images, or they have other sizes.
+    ShapeError, OptionError
+        If there are not as many unaries as images, they have other sizes, or something is no array or no kernel.
     TimeLimitError
         If the lattices cannot be built in time.
     """
     deadline = Deadline.of(time_limit)
-    pictures = [images] if isinstance(images, Tensor) else list(images)
-    costs = [unaries] if isinstance(unaries, Tensor) else list(unaries)
+    pictures, costs = _arrays(images, "images"), _arrays(unaries, "unaries")
+    for name, given, parts in (("smooth", smooth, "(sxy, weight)"), ("bilateral", bilateral, "(sxy, srgb, weight)")):
+        if given is not None and (not isinstance(given, Sequence) or len(given) != parts.count(",") + 1):
+            raise OptionError(f"{name} is {shown(given)}; give {parts}, or None for no such kernel")
     if not pictures or len(pictures) != len(costs):
         raise ShapeError(f"there are {len(pictures)} images and {len(costs)} unaries; give one of each for every image")
     for picture, cost in zip(pictures, costs, strict=True):
@@ -150,6 +157,8 @@ def image_crf(
             raise ShapeError(
                 f"unaries of one batch have shapes {tuple(costs[0].shape)} and {tuple(cost.shape)}; give as many labels and axes"
             )
+        if not cost.is_floating_point():
+            raise ShapeError(f"unaries are {cost.dtype}; give floating-point costs of labels, and images before them")
     sizes = torch.tensor([math.prod(p.shape[:-1]) for p in pictures])
     image = torch.arange(len(pictures)).repeat_interleave(sizes).to(costs[0].device) if len(pictures) > 1 else None
 
@@ -167,8 +176,20 @@ def image_crf(
         kernels.append(kernel(weight, [grid_features(p.shape[:-1], sxy) for p in pictures]))
     if bilateral is not None:
         sxy, srgb, weight = bilateral
+        if srgb > 1 and all(p.is_floating_point() and bool((p <= 1).all()) for p in pictures):
+            told = f"no colour is above 1, and srgb is {srgb:g}: colours go from 0 to 255, so that the kernel sees hardly any"
+            warnings.warn(f"{told}; give 255 * image", stacklevel=2)
         kernels.append(kernel(weight, [grid_features(p.shape[:-1], sxy, p, srgb) for p in pictures]))
     return DenseCRF(_join([c.flatten(0, -2) for c in costs]), tuple(kernels), image)
+
+
+def _arrays(given: Any, name: str) -> list[Tensor]:
+    """Images or unaries, of one image or of several."""
+    several = [given] if isinstance(given, Tensor | np.ndarray) else given
+    of_type(several, list | tuple, name, "an array, or a list of them")
+    for number, own in enumerate(several):
+        of_type(own, Tensor | np.ndarray, f"{name}[{number}]", "a numpy array or a tensor, as an image reader makes it")
+    return [torch.as_tensor(own) for own in several]
 
 
 def _join(parts: list[Tensor]) -> Tensor:

@@ -161,6 +161,10 @@ class MisSolution:
     gap: float
     persistency: Persistency
 
+    def __repr__(self) -> str:
+        bound, size = float(self.relaxation.bound[0]), int(self.members.sum())
+        return f"MisSolution(weight={self.weight:.8g}, bound={bound:.8g}, gap={self.gap:.2%}, {size} of {len(self.members)} nodes)"
+
 
 @overload
 def solve_mis(graphs: WeightedGraph, blocks: CliqueBlocks = ..., **options: Any) -> MisSolution: ...

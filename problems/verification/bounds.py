@@ -12,13 +12,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, OptionError, ShapeError
 from blocklp.general_solvers.solvers import lp_solver
-from blocklp.problems.verification.network import Network
+from blocklp.problems.verification.network import Network, of_network
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.tightener import ENGINE, LayerBounds, Tightener
 
@@ -64,8 +66,8 @@ STEPS = {"interval": 0, "crown": 1, "alpha-crown": 100, "slopes": 20, "exact": 1
 
 def network_bounds(
     network: Network,
-    lower: Tensor,
-    upper: Tensor,
+    lower: ArrayLike | Tensor,
+    upper: ArrayLike | Tensor,
     *,
     method: str = "slopes",
     steps: int | None = None,
@@ -83,7 +85,7 @@ def network_bounds(
     ----------
     network : Network
         The network.
-    lower, upper : Tensor
+    lower, upper : Tensor or array_like
         Box of inputs, ``input_shape``, finite; or several boxes, ``(boxes, *input_shape)``, but for the methods of the engine
         and "exact".
     method : str
@@ -114,7 +116,7 @@ def network_bounds(
     Raises
     ------
     OptionError
-        If a method, solver or number is wrong.
+        If the network is none, or a method, solver or number is wrong.
     MissingDependencyError, BlocklpError
         If the LP code of "exact" is not installed, or its licence does not cover the LPs.
     ShapeError, ModelError
@@ -129,6 +131,7 @@ def network_bounds(
     >>> bool((bounds.output.lower <= bounds.output.upper).all())
     True
     """
+    of_network(network)
     if method not in STEPS:
         raise OptionError(f"method {method!r} is unknown; use one of {', '.join(map(repr, STEPS))}")
     lp_solver(solver)  # refuses unknown names
@@ -139,6 +142,7 @@ def network_bounds(
     deadline = Deadline.of(time_limit)
     if steps is not None and steps < 1:
         raise OptionError(f"steps is {steps}; it must be positive")
+    lower, upper = (own if isinstance(own, Tensor) else torch.as_tensor(np.asarray(own)) for own in (lower, upper))
     several = lower.dim() == len(network.input_shape) + 1
     for side, tensor in (("lower", lower), ("upper", upper)):
         if tuple(tensor.shape[several:]) != network.input_shape or tensor.shape != lower.shape or not tensor.numel():

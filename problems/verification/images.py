@@ -129,7 +129,8 @@ def _read_array(path: Path, max_bytes: int) -> NDArray[Any]:
 
 def _check_range(path: Path, pixels: Array) -> None:
     if not np.isfinite(pixels).all() or pixels.size == 0 or pixels.min() < 0 or pixels.max() > 1:
-        raise FormatError(f"{path}: pixels are outside of their range; give numbers in [0, 1], or whole numbers from 0 to 255")
+        need = "give numbers in [0, 1], or whole numbers from 0 to 255, or state other inputs in a query for blocklp verify"
+        raise FormatError(f"{path}: pixels are outside of their range; {need}")
 
 
 def _unit(array: NDArray[Any]) -> Array:

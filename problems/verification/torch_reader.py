@@ -13,6 +13,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from blocklp.errors import ModelError
+from blocklp.options import lengths, of_type
 from blocklp.problems.verification import convolutions
 from blocklp.problems.verification.comparison import UNIT, compare, random_points
 from blocklp.problems.verification.convolutions import Window
@@ -21,7 +22,7 @@ from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.torch_functions import FUNCTIONS, MOVES, UnsupportedError, constant_of, map_nested, moved
 
 
-def from_torch(module: nn.Module, input_shape: Sequence[int]) -> Network:
+def from_torch(module: nn.Module, input_shape: int | Sequence[int]) -> Network:
     """Read a network from a module, and compare it with the module in float64 at random points.
 
     Parameters
@@ -32,7 +33,7 @@ def from_torch(module: nn.Module, input_shape: Sequence[int]) -> Network:
         PReLU, ReLU6, Hardtanh, Hardsigmoid, clamp, abs, max, min), smooth ones (sigmoid, tanh, erf, softplus, log-sigmoid, SiLU,
         GELU, Mish, Hardswish), products and small powers of results, functions that move elements (cat, slices, split, expand,
         flip, ...), sums and means, constants that shift or scale, and a softmax as its last layer.
-    input_shape : sequence of int
+    input_shape : int or sequence of int
         Shape of one sample.
 
     Returns
@@ -42,11 +43,14 @@ def from_torch(module: nn.Module, input_shape: Sequence[int]) -> Network:
 
     Raises
     ------
+    OptionError, ShapeError
+        The module is none, or the shape is no shape.
     ModelError
         The module holds a layer that is no composition of operations of networks, is in training mode, branches on its
         input, or differs from what was read.
     """
-    name = type(module).__name__
+    of_type(module, nn.Module, "module", "a torch.nn.Module")
+    name, input_shape = type(module).__name__, lengths(input_shape, "input_shape")
     # A layer of torch by itself would be traced into its functions.
     alone = fx.Tracer().is_leaf_module(module, "")
     try:

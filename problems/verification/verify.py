@@ -25,10 +25,10 @@ from blocklp.problems.verification.balls import Ball, Balls
 from blocklp.problems.verification.counterexample_bounds import bounds_at_counterexamples
 from blocklp.problems.verification.input_splits import InputSplits
 from blocklp.problems.verification.merging import merged
-from blocklp.problems.verification.network import Network
+from blocklp.problems.verification.network import Network, of_network
 from blocklp.problems.verification.operations import Conv, SmoothActivation
 from blocklp.problems.verification.proof import check_proof
-from blocklp.problems.verification.properties import Clause, Property
+from blocklp.problems.verification.properties import Clause, Property, of_property
 from blocklp.problems.verification.proving import Part, Proof
 from blocklp.problems.verification.pruning import pruned
 from blocklp.problems.verification.relaxation import Relaxation
@@ -127,21 +127,24 @@ def verify(
     Raises
     ------
     OptionError
-        If the timeout is not a positive number; or if a proof is asked for of a verdict in float32, with ``known``, or about a
-        network with smooth activations, signs or a ball.
+        If network or property is none, the timeout is not a positive number, or if a proof is asked for of a verdict in float32,
+        with ``known``, or about a network with smooth activations, signs or a ball.
     ShapeError
         If network and property do not fit.
     ModelError
         If the network ends in a softmax, and the property states more of its outputs than an order; or if the box of ``known``
         does not hold that of a clause.
     """
+    of_network(network)
+    of_property(prop)
     try:
         deadline = Deadline.of(timeout)
     except OptionError as error:
         raise OptionError(str(error).replace("time_limit", "timeout", 1)) from None
     if (network.inputs, network.outputs) != (prop.inputs, prop.outputs):
+        named = f"the property {prop.name!r}" if prop.name else "the property"
         raise ShapeError(
-            f"{network.name} has {network.inputs} inputs and {network.outputs} outputs, the property {prop.name!r} speaks of "
+            f"{network.name} has {network.inputs} inputs and {network.outputs} outputs, {named} speaks of "
             f"{prop.inputs} and {prop.outputs}; is it for another network?"
         )
     if network.head is not None:

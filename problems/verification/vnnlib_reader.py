@@ -382,7 +382,10 @@ class _VnnlibReader(VnnlibText):
         inputs, outputs = inputs or sizes[0], outputs or sizes[1]
         declared = set(self.keys.values())
         if (absent := next((index for index in range(inputs) if index not in declared), None)) is not None:
-            raise FormatError(f"{self.path}: input X_{absent} is not declared, and so has no bounds; declare and bound it")
+            told = f"input X_{absent} is not declared, and so has no bounds; declare and bound it"
+            if absent == sizes[0]:
+                told = f"{absent} inputs are declared, and the network has {inputs}; check that they belong together"
+            raise FormatError(f"{self.path}: {told}")
         return inputs, outputs
 
     def input_name(self, index: int) -> str:

@@ -356,3 +356,21 @@ def test_weights_next_to_nothing() -> None:
         best = nearest(y, weights, max(Fraction(room) - rounding, Fraction(0)))
         far, least = (sum((Fraction(a) - v) ** 2 for a, v in zip(y, x, strict=True)) for x in (found, best))
         assert far <= least + Fraction(1e-9)
+
+
+def test_variables_beyond_the_bounds_that_it_has_by_default_are_refused() -> None:
+    for integer in (False, True):
+        m = bl.Model()
+        x = m.variable("x", (2, 3), lower=[[0, 0, -2], [0, 0, 0]], upper=[[1, 1, 1], [1, 5, 1]])
+        with pytest.raises(ModelError, match=r"lower bounds of 0, as it was given none, and x\[0, 2\] has -2; .*lower=-2"):
+            m.add(Knapsack([1.0, 2.0, 3.0], 10.0, integer=integer), scope=x)
+        with pytest.raises(ModelError, match=r"upper bounds of 1, as it was given none, and x\[1, 1\] has 5; .*upper=5"):
+            m.add(Knapsack([1.0, 2.0, 3.0], 10.0, -2.0, integer=integer), scope=x)
+        with pytest.raises(ModelError, match="upper=5"):
+            m.add(Knapsack.ragged([1.0, 2.0, 3.0], [3], 10.0, -2.0, integer=integer), scope=x[1])
+        own = m.add(Knapsack([1.0, 2.0, 3.0], 10.0, -2.0, 5.0, integer=integer), scope=x)
+        with pytest.raises(ModelError, match="upper=5"):
+            m.replace(own, Knapsack([1.0, 2.0, 3.0], 10.0, -2.0, integer=integer))
+        m.maximize(x.sum())
+        # 1 + 1 + 1 of the first; of the second x0 = 1 and x2 = 0, x1 = 4.5 or, of integers, 4 and x2 = 1/3 in the box
+        assert m.solve(tol=1e-9).bound.item() == pytest.approx(8.5 if not integer else 8.0, abs=1e-6)

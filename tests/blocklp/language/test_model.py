@@ -120,6 +120,8 @@ def test_a_model_prints_its_parts_and_tells_its_size() -> None:
         (lambda m, y, z: y[5], ScopeError, "out of range"),
         (lambda m, y, z: y[torch.tensor([0.5])], ScopeError, "integers"),
         (lambda m, y, z: m.add(Edge(), [y[[0]], y[[0]], z[[0]]]), ScopeError, "twice"),
+        (lambda m, y, z: m.add(Edge(), y[torch.tensor([[0, 1], [1, 2], [2, 0]])]), ScopeError, r"gives 2; the last axis .* x\.T"),
+        (lambda m, y, z: m.add(Edge(), y[torch.arange(3).reshape(3, 1)]), ScopeError, r"gives 1; the last axis .* x\.T"),
         (lambda m, y, z: m.add(Edge(), [y[[0, 1]], y[[1]], z[[0]]]), ScopeError, "one entry a block"),
         (lambda m, y, z: m.add(Edge(), y[:2]), ScopeError, "3 variables"),
         (lambda m, y, z: m.add(Edge(), bl.Model().variable("q", 3, lower=0, upper=1)), ScopeError, "another model"),

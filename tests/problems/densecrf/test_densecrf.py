@@ -222,3 +222,23 @@ def test_volumes_have_a_width_for_each_axis() -> None:
         image_crf(volumes[0], unaries[0], smooth=((1, 2), 0.7))
     with pytest.raises(ShapeError, match="or the same with a depth"):
         image_crf(volumes[0], unaries[0][0])
+
+
+def test_images_may_be_arrays_and_mistakes_are_named() -> None:
+    draw = np.random.default_rng(0)
+    picture, unary = draw.integers(0, 256, (4, 5, 3), dtype=np.uint8), draw.random((4, 5, 2))
+    crf = image_crf(picture, unary)
+    assert repr(crf) == "DenseCRF(20 points, 2 labels, 2 kernels)"
+    x = torch.zeros(20, dtype=torch.long)
+    same = image_crf([torch.from_numpy(picture)], [torch.from_numpy(unary)])
+    assert torch.equal(crf.energy(x), same.energy(x))
+    with pytest.raises(ShapeError, match=r"unaries are torch\.uint8; give floating-point costs"):
+        image_crf(unary, picture)
+    with pytest.raises(OptionError, match=r"bilateral is \(20, 13\); give \(sxy, srgb, weight\)"):
+        image_crf(picture, unary, bilateral=(20, 13))  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match=r"images is .photo\.png.; give an array"):
+        image_crf("photo.png", unary)
+    with pytest.raises(OptionError, match=r"unaries\[1\] is None; give a numpy array or a tensor"):
+        image_crf(picture, [unary, None])  # type: ignore[list-item]
+    with pytest.warns(UserWarning, match="no colour is above 1, and srgb is 13"):
+        image_crf(picture / 255, unary, bilateral=(20, 13, 3))

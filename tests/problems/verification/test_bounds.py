@@ -237,6 +237,8 @@ def test_wrong_input_is_refused() -> None:
     lower, upper = unit_box(network, 12)
     with pytest.raises(ShapeError, match="takes inputs"):
         network_bounds(network, lower[:2], upper)
+    with pytest.raises(OptionError, match=r"network is .*; give a Network, as from_torch"):
+        network_bounds(torch.nn.Linear(3, 2), lower, upper)
     with pytest.raises(ModelError, match="NaN"):
         network_bounds(network, lower, upper * math.nan)
     with pytest.raises(ModelError, match="empty"):
@@ -247,6 +249,13 @@ def test_wrong_input_is_refused() -> None:
         network_bounds(network, lower, upper, steps=0)
     with pytest.raises(OptionError, match=r"'simplex'; choose 'highs', .*'gurobi', 'cvxpy'"):
         network_bounds(network, lower, upper, method="exact", solver="simplex")
+
+
+def test_boxes_may_be_arrays() -> None:
+    network = dense(0)
+    lower, upper = unit_box(network, 12)
+    found, same = network_bounds(network, lower.numpy(), upper.tolist()), network_bounds(network, lower, upper)
+    assert torch.equal(found.output.lower, same.output.lower) and torch.equal(found.output.upper, same.output.upper)
 
 
 def test_a_deadline_leaves_valid_bounds() -> None:

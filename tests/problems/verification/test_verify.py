@@ -193,6 +193,18 @@ def test_wrong_use_is_refused() -> None:
     prop = Property.of(np.zeros(4), np.ones(4), np.ones((1, 2)), np.zeros(1))
     with pytest.raises(ShapeError, match="another network"):
         verify(network, prop)
+    module = torch.nn.Linear(4, 2)
+    with pytest.raises(OptionError, match=r"network is .*; give a Network, as from_torch"):
+        verify(module, prop)
+    with pytest.raises(OptionError, match=r"network is .*; give a Network"):
+        verify(prop, network)
+    with pytest.raises(OptionError, match=r"prop is .*; give a Property, as Property\.of"):
+        verify(network, module)
+    with pytest.raises(OptionError, match=r"module is .*; give a torch\.nn\.Module"):
+        from_torch(4, module)
+    with pytest.raises(ShapeError, match="input_shape has shape 'four'"):
+        from_torch(module, "four")
+    assert from_torch(module, 4).input_shape == (4,)
     with pytest.raises(OptionError, match="timeout"):
         verify(network, Property.of(np.zeros(3), np.ones(3), np.ones((1, 2)), np.zeros(1)), timeout=0)
 
