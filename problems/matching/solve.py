@@ -111,7 +111,23 @@ def blocks_of_sources(matching: Matching) -> dict[Kind, IntArray]:
 
 
 def stated(m: bl.Model, matching: Matching, blocks: dict[Kind, IntArray]) -> bl.Model:
-    """State a matching in a model that is empty, or the part of a process in its part of a model."""
+    """State a matching in a model that is empty, or the part of a process in its part of a model.
+
+    Parameters
+    ----------
+    m : Model
+        Without variables; where it is a part, ``x`` is private.
+    matching : Matching
+        The instance, or the edges of the process.
+    blocks : dict
+        Kinds of blocks, in the order in which they are stated, to the sources ``(k,)`` of each; none where other processes have
+        some.
+
+    Returns
+    -------
+    Model
+        The same one.
+    """
     edges = np.arange(matching.edges) if matching.order is None else matching.order
     alone = m.part is not None
     x = m.variable("x", matching.edges, lower=0, upper=matching.most, private=alone)
