@@ -11,7 +11,7 @@ from blocklp.blocks.finite import struck_out
 from blocklp.errors import ModelError, ShapeError
 from blocklp.oracles import knapsack_tables
 from blocklp.oracles.graphs import answered_once, lowered, search
-from blocklp.oracles.knapsack_loads import default_sides, given_sides
+from blocklp.oracles.knapsack_loads import given_bounds, given_sides
 from blocklp.oracles.whole_loads import ENTRIES, NEAR, in_units, moves, refuse_large
 from blocklp.rounding import rounding
 
@@ -93,20 +93,16 @@ class IntegerKnapsack(BlockType):
         *,
         least: object = None,
     ) -> None:
-        self._default_sides = default_sides(lower, upper)
         w = as_block_data(weights, 1, "Knapsack weights")
         none = torch.full((1, 1), torch.inf, dtype=torch.float64)
         sides = given_sides(capacity, least, gradients=False)
         cap, need = (
             side if side is not None else beyond for side, beyond in zip(sides, (none, -none), strict=True)
         )
-        lower, upper = 0.0 if lower is None else lower, 1.0 if upper is None else upper
-        low = as_block_data(lower, 1, "Knapsack lower", scalar=True)
-        high = as_block_data(upper, 1, "Knapsack upper", scalar=True)
+        low, high, self._default_sides = given_bounds(lower, upper, gradients=False)
         shape = common_shape("Knapsack", w.shape, low.shape, high.shape, (*cap.shape, 1), (*need.shape, 1))
         if not shape[2]:
-            rule = "a block needs at least one variable"
-            raise ShapeError(f"Knapsack weights and bounds have shape {tuple(shape)}; {rule}")
+            raise ShapeError(f"Knapsack data have shape {tuple(shape)}; a block needs at least one variable")
         self.dim: int = shape[2]
         #: As given: weights ``(batch or 1, blocks or 1, dim)`` and sides ``(batch or 1, blocks or 1)``.
         self.weights, self.lower, self.upper = (t.expand(shape) for t in (w, low, high))
@@ -124,11 +120,6 @@ class IntegerKnapsack(BlockType):
                 f"within its capacity and least load; raise the capacity, lower the least load, or widen the "
                 f"bounds"
             )
-
-    @property
-    def default_sides(self) -> tuple[str, ...]:
-        """See :attr:`BlockType.default_sides`."""
-        return self._default_sides
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Minimise by dynamic programming; huge values where restrictions have left no point.

@@ -14,7 +14,7 @@ from blocklp.blocks.ragged import Ragged, of_blocks, of_entries
 from blocklp.errors import ModelError, ShapeError
 from blocklp.options import flag, numbers
 from blocklp.oracles.integer_knapsack import IntegerKnapsack
-from blocklp.oracles.knapsack_loads import default_sides, given_sides, in_range, loads
+from blocklp.oracles.knapsack_loads import given_bounds, given_sides, in_range, loads
 from blocklp.rounding import roundoff
 
 
@@ -113,17 +113,13 @@ class Knapsack(BlockType):
         least: object = None,
         integer: bool = False,
     ) -> None:
-        self._default_sides = default_sides(lower, upper)
         w = as_block_data(weights, 1, "Knapsack weights", gradients=True)
         cap, need = given_sides(capacity, least, gradients=True)
-        lower, upper = 0.0 if lower is None else lower, 1.0 if upper is None else upper
-        low = as_block_data(lower, 1, "Knapsack lower", scalar=True, gradients=True)
-        high = as_block_data(upper, 1, "Knapsack upper", scalar=True, gradients=True)
+        low, high, self._default_sides = given_bounds(lower, upper, gradients=True)
         sides = [(*t.shape, 1) for t in (cap, need) if t is not None]
         shape = common_shape("Knapsack", w.shape, low.shape, high.shape, *sides)
         if not shape[2]:
-            rule = "a block needs at least one variable"
-            raise ShapeError(f"Knapsack weights and bounds have shape {tuple(shape)}; {rule}")
+            raise ShapeError(f"Knapsack data have shape {tuple(shape)}; a block needs at least one variable")
         if bool((low > high).any()):
             raise ModelError("Knapsack: a lower bound is above its upper bound")
         if not bool(torch.isfinite(high - low).all()):
@@ -179,7 +175,7 @@ class Knapsack(BlockType):
         entries = int(numbers(sizes, "Knapsack sizes").sum())
         rows = (("weights", weights), ("lower", lower), ("upper", upper))
         of_places = [
-            None if own is None else of_entries(own, entries, f"Knapsack {name}") for name, own in rows
+            own if own is None else of_entries(own, entries, f"Knapsack {name}") for name, own in rows
         ]
         sides = given_sides(capacity, least, gradients=True)
 
@@ -189,11 +185,6 @@ class Knapsack(BlockType):
             return cls(w, most, low, high, least=need, integer=integer)
 
         return Ragged.of(sizes, cls.__name__, of_one_size)
-
-    @property
-    def default_sides(self) -> tuple[str, ...]:
-        """See :attr:`BlockType.default_sides`."""
-        return self._default_sides
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         r"""Fill by ratio of cost to weight.

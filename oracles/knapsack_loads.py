@@ -41,9 +41,14 @@ def given_sides(capacity: object, least: object, *, gradients: bool) -> tuple[Te
     return most, need
 
 
-def default_sides(lower: object, upper: object) -> tuple[str, ...]:
-    """Name the sides of the box that are not given, which are 0 and 1."""
-    return tuple(name for name, own in (("lower", lower), ("upper", upper)) if own is None)
+def given_bounds(lower: object, upper: object, *, gradients: bool) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+    """Bounds of knapsacks as block data: 0 and 1 for those that are not given, which are named."""
+    sides = ((lower, 0.0, "lower"), (upper, 1.0, "upper"))
+    low, high = (
+        as_block_data(usual if own is None else own, 1, f"Knapsack {name}", scalar=True, gradients=gradients)
+        for own, usual, name in sides
+    )
+    return low, high, tuple(name for own, _, name in sides if own is None)
 
 
 def in_range(load: Tensor, room: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:

@@ -308,13 +308,14 @@ class BlockType:
     stateless: bool = False
     private_coordinates: int = 0
 
+    #: ``"lower"`` and ``"upper"`` where the block's own bounds are 0 and 1 because none were given: variables
+    #: that reach beyond these are refused where such blocks are added.
+    _default_sides: tuple[str, ...] = ()
+
     @property
     def default_sides(self) -> tuple[str, ...]:
-        """``"lower"`` and ``"upper"`` where the block's own bounds are 0 and 1 because none were given.
-
-        Variables that reach beyond these are refused where such blocks are added.
-        """
-        return ()
+        """Sides of the unit box, "lower" and "upper", that a block has because it was given none."""
+        return self._default_sides
 
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         r"""Minimise a linear cost over every block: :math:`\min_{x \in X_b} \langle c_b, x \rangle`.

@@ -23,9 +23,10 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.errors import NonFiniteError, OptionError, ShapeError, TimeLimitError
 from blocklp.problems.verification.balls import Ball, Balls
-from blocklp.problems.verification.network import Network, of_network
+from blocklp.problems.verification.given import check_query
+from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operations import Add, Affine, Relu, SmoothActivation, send
-from blocklp.problems.verification.properties import Clause, Property, of_property
+from blocklp.problems.verification.properties import Clause, Property
 
 LEAKS = (0.0, 0.003, 0.01, 0.03)
 """What ReLUs that are off let through at first, by restart; it vanishes by half of the steps."""
@@ -175,8 +176,7 @@ def find_counterexamples(
     ShapeError
         If the network, the property and the starts do not fit each other.
     """
-    of_network(network)
-    of_property(prop)
+    check_query(network, prop)
     if restarts < 1 or steps < 1:
         raise OptionError(f"restarts is {restarts} and steps {steps}; both must be at least 1")
     if (prop.inputs, prop.outputs) != (network.inputs, network.outputs):

@@ -20,7 +20,8 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, OptionError, ShapeError
 from blocklp.general_solvers.solvers import lp_solver
-from blocklp.problems.verification.network import Network, of_network
+from blocklp.problems.verification.given import check_network
+from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.tightener import ENGINE, LayerBounds, Tightener
 
@@ -131,7 +132,7 @@ def network_bounds(
     >>> bool((bounds.output.lower <= bounds.output.upper).all())
     True
     """
-    of_network(network)
+    check_network(network)
     if method not in STEPS:
         raise OptionError(f"method {method!r} is unknown; use one of {', '.join(map(repr, STEPS))}")
     lp_solver(solver)  # refuses unknown names

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, ShapeError
-from blocklp.options import of_type
 from blocklp.oracles.curves import Curve
 from blocklp.problems.verification.heads import Softmax
 from blocklp.problems.verification.operations import (
@@ -446,14 +445,3 @@ class Builder:
         if self.ops[a].shape != self.ops[b].shape:
             raise ShapeError(f"{name}: cannot add {self.ops[a].shape} and {self.ops[b].shape}")
         return self._append(Add((a, b), self.ops[a].shape, name))
-
-
-def of_network(network: object) -> None:
-    """Refuse what is no network.
-
-    Raises
-    ------
-    OptionError
-        If it is none.
-    """
-    of_type(network, Network, "network", "a Network, as from_torch(module, input_shape) or read_onnx(path) makes it")

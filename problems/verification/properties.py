@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
-from blocklp.options import of_type
 from blocklp.problems.qpbo.arrays import FloatArray, as_finite, first_true
 from blocklp.problems.verification.balls import Ball
 
@@ -286,14 +285,3 @@ def _box(lower: ArrayLike, upper: ArrayLike) -> tuple[FloatArray, FloatArray]:
     if (bad := first_true(low > high)) is not None:
         raise ModelError(f"the box is empty: lower[{bad}] is {low[bad]}, above upper[{bad}], which is {high[bad]}; mend one")
     return low, high
-
-
-def of_property(prop: object) -> None:
-    """Refuse what is no property.
-
-    Raises
-    ------
-    OptionError
-        If it is none.
-    """
-    of_type(prop, Property, "prop", "a Property, as Property.of(...), Property.robustness(...) or read_vnnlib(path) makes it")

@@ -23,8 +23,9 @@ from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, OptionError, ShapeError, TimeLimitError
 from blocklp.problems.verification.attack import confirm, find_counterexamples, runtime_of
 from blocklp.problems.verification.balls import Ball, Balls
+from blocklp.problems.verification.given import check_network
 from blocklp.problems.verification.images import Image, image_ball, image_box
-from blocklp.problems.verification.network import Network, of_network
+from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.properties import Property
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.slopes import SlopeDual, out_of_time
@@ -212,7 +213,7 @@ def checked_images(
     ShapeError, ModelError, OptionError
         As in :func:`robust_accuracy`.
     """
-    of_network(network)
+    check_network(network)
     Deadline.of(timeout)  # refuses what is no positive number
     pixels, classes = np.asarray(images), np.asarray(labels)
     if classes.dtype.kind not in "iu" or classes.shape != pixels.shape[:1] or not pixels.size:

@@ -23,12 +23,13 @@ from blocklp.errors import FormatError, ModelError, OptionError, ShapeError, Tim
 from blocklp.problems.verification.attack import confirm, find_counterexample, runtime_of
 from blocklp.problems.verification.balls import Ball, Balls
 from blocklp.problems.verification.counterexample_bounds import bounds_at_counterexamples
+from blocklp.problems.verification.given import check_query
 from blocklp.problems.verification.input_splits import InputSplits
 from blocklp.problems.verification.merging import merged
-from blocklp.problems.verification.network import Network, of_network
+from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operations import Conv, SmoothActivation
 from blocklp.problems.verification.proof import check_proof
-from blocklp.problems.verification.properties import Clause, Property, of_property
+from blocklp.problems.verification.properties import Clause, Property
 from blocklp.problems.verification.proving import Part, Proof
 from blocklp.problems.verification.pruning import pruned
 from blocklp.problems.verification.relaxation import Relaxation
@@ -135,16 +136,14 @@ def verify(
         If the network ends in a softmax, and the property states more of its outputs than an order; or if the box of ``known``
         does not hold that of a clause.
     """
-    of_network(network)
-    of_property(prop)
+    check_query(network, prop)
     try:
         deadline = Deadline.of(timeout)
     except OptionError as error:
         raise OptionError(str(error).replace("time_limit", "timeout", 1)) from None
     if (network.inputs, network.outputs) != (prop.inputs, prop.outputs):
-        named = f"the property {prop.name!r}" if prop.name else "the property"
         raise ShapeError(
-            f"{network.name} has {network.inputs} inputs and {network.outputs} outputs, {named} speaks of "
+            f"{network.name} has {network.inputs} inputs and {network.outputs} outputs, {prop.name or 'the property'} has "
             f"{prop.inputs} and {prop.outputs}; is it for another network?"
         )
     if network.head is not None:
@@ -422,13 +421,8 @@ class _Verification:
                     self.callback(VerificationEvent("search", time.perf_counter() - self.began, event))
 
             left = self.deadline.within(patience).seconds  # past the deadline the frontier comes back
-            limits: dict[str, Any] = {
-                "max_nodes": most,
-                "time_limit": left,
-                "memory": MEMORY,
-                "cutoff": math.ulp(0.0),
-                "callback": tell,
-            }
+            limits: dict[str, Any] = {"max_nodes": most, "time_limit": left, "memory": MEMORY}
+            limits |= {"cutoff": math.ulp(0.0), "callback": tell}
             if self.executor is None or math.isfinite(patience) or most is not None:
                 result = branch_and_bound(roots, splits.expand, batch=batch, **limits)
             else:

@@ -374,7 +374,7 @@ class _VnnlibReader(VnnlibText):
             if size <= 0:
                 raise FormatError(f"{self.path}: no {kind} are declared; add '(declare-const {letter}_0 Real)'")
             # A version 1 file may leave out outputs.
-            if asked is not None and (size > asked or (self.version == 2 and size < asked)):
+            if asked is not None and (size > asked or (size < asked and (self.version == 2 or kind == "inputs"))):
                 told = f"{size} {kind} are declared but the network has {asked}"
                 raise FormatError(f"{self.path}: {told}; check that they belong together")
         if self.version == 2:
@@ -382,10 +382,7 @@ class _VnnlibReader(VnnlibText):
         inputs, outputs = inputs or sizes[0], outputs or sizes[1]
         declared = set(self.keys.values())
         if (absent := next((index for index in range(inputs) if index not in declared), None)) is not None:
-            told = f"input X_{absent} is not declared, and so has no bounds; declare and bound it"
-            if absent == sizes[0]:
-                told = f"{absent} inputs are declared, and the network has {inputs}; check that they belong together"
-            raise FormatError(f"{self.path}: {told}")
+            raise FormatError(f"{self.path}: input X_{absent} is not declared, and so has no bounds; declare and bound it")
         return inputs, outputs
 
     def input_name(self, index: int) -> str:

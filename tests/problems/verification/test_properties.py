@@ -299,7 +299,7 @@ def test_file_must_fit_the_network(read):
     assert read(text, inputs=1, outputs=5).outputs == 5
     with pytest.raises(FormatError, match="2 outputs are declared but the network has 1"):
         read(text, outputs=1)
-    with pytest.raises(FormatError, match="1 inputs are declared, and the network has 2"):
+    with pytest.raises(FormatError, match="1 inputs are declared but the network has 2"):
         read(text, inputs=2)
     with pytest.raises(FormatError, match="input X_1 is not declared"):
         read(text + "(declare-const X_2 Real)", inputs=3)
