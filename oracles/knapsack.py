@@ -1,4 +1,4 @@
-"""The fractional knapsack: one type, whose formulas for bounds, points and gradients read best side by side."""
+"""The fractional knapsack: one type, whose formulas of bounds, points and gradients belong side by side."""
 
 from __future__ import annotations
 
