@@ -97,3 +97,35 @@ def test_a_tutorial_is_a_page_with_a_picture_and_a_notebook(pages: list[Path], t
 def test_the_theme_has_a_dark_mode_and_a_search(pages: list[Path]) -> None:
     page = read(SITE / "index.html")
     assert page.select("button.theme-toggle") and page.select("form.sidebar-search-container")
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of ``#rgb`` or ``#rrggbb`` (WCAG 2.1)."""
+    digits = colour[1:] if len(colour) > 4 else "".join(2 * digit for digit in colour[1:])
+    parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_text_and_code_have_the_contrast_of_wcag_aa_in_both_modes(pages: list[Path]) -> None:
+    assert contrast("#000", "#ffffff") == pytest.approx(21)
+    theme = (SITE / "_static" / "styles" / "furo.css").read_text()
+    modes = re.findall(r"\{([^{}]*--color-background-primary:#[^{}]*)\}", theme)
+    assert {re.search(r"background-primary:(#\w+)", mode)[1] for mode in modes} == {"#fff", "#131416"}
+    for mode in modes:
+        colours = dict(re.findall(r"--color-([\w-]+):(#\w+)", mode))
+        texts = [n for n in colours if n.startswith(("foreground-", "brand-", "api-")) and "border" not in n]
+        low = [n for n in texts for b in ("primary", "secondary") if contrast(colours[n], colours[f"background-{b}"]) < 4.5]
+        assert len(texts) >= 6 and not low
+    code = (SITE / "_static" / "pygments.css").read_text()
+    unused = {"w": "blanks", "err": "errors", "cs": "special comments"}  # dark red, which no page has
+    assert not [page for page in pages for name in ("err", "cs") if read(page).select(f".highlight span.{name}")]
+    for prefix in (r"^\.highlight", r'^body\[data-theme="dark"\] \.highlight'):
+        rules = dict(re.findall(rf"(?m){prefix}(?: \.(\w+))? \{{[^}}]*?(?<!-)color: (#\w+)", code))
+        [back] = set(re.findall(rf"(?m){prefix} \{{ background: (#\w+)", code))
+        assert len(rules) > 60 and not [n for n, colour in rules.items() if n not in unused and contrast(colour, back) < 4.5]
