@@ -214,7 +214,7 @@ def checks(model: bl.Model, dtype: torch.dtype) -> list[Compiled]:
 def rows(dtype: torch.dtype) -> list[Compiled]:
     """Compile the kernels of rows and vertices, in the forms in which PDHG and Prox launch them."""
     with compiling() as found:
-        plan = Plan(crossed(Simplex(3), Knapsack(np.ones((6, 3)), 2.0)).compile(backend="torch").decomposition().to(dtype))
+        plan = Plan(crossed(Simplex(3), Knapsack(np.ones((6, 3)), 2.0, 0, 1)).compile(backend="torch").decomposition().to(dtype))
         problem, method = plan.problem, Pdhg()
         state = method.weighted(plan, method.start(plan, problem.to_dual(problem.cost), None))
         program = replace(state.program, backend=Backend("triton"))

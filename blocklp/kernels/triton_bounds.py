@@ -216,9 +216,9 @@ def bounds(
             total += added(totals + PAID_SHARED * most, chunks_v, BLOCK)
         else:
             total += added(totals + PAID * most, chunks_v, BLOCK)
-        total -= 16 * EPS * tl.load(others[2] + row) * added(totals + SIZE * most, chunks_b, BLOCK)
+        total -= tl.load(others[2] + row) * (16 * EPS) * added(totals + SIZE * most, chunks_b, BLOCK)
         total += tl.load(others[1] + row)
-        total -= EPS * tl.abs(total)
+        total -= tl.abs(total) * EPS
         first = tl.abs(before) == float("inf")
         better = (total > before + LIMITS[0] * tl.abs(total)) | ((total > before) & first)
         if part == 0:

@@ -323,7 +323,8 @@ def recorded(
         own = tl.load(x + row * count + at + lane, mask=at + lane < count, other=0.0)
         largest = tl.maximum(largest, tl.abs(own))
     reach, size = tl.load(terms[0] + row), tl.load(terms[1] + row)
-    least = tl.maximum(CANCELLED * tl.minimum(reach, size * tl.max(largest, 0)), NOISE * reach)
+    # Constants last: Triton 3.7's interpreter makes a constant of a constant times a tensor.
+    least = tl.maximum(tl.minimum(reach, size * tl.max(largest, 0)) * CANCELLED, reach * NOISE)
     tl.store(packed + row, tl.load(numbers[0] + row))
     tl.store(packed + batch + row, tl.load(numbers[1] + row))
     tl.store(packed + 2 * batch + row, tl.load(numbers[2] + row).to(tl.float64))

@@ -36,6 +36,9 @@ MADE: dict[str, tuple[Callable[[Tensor], BlockType], Tensor]] = {
     "ReluHull upper": (lambda t: ReluHull(-1.0, t), torch.tensor(1.0)),
 }
 
+MAY_LACK = "FiniteVertices vertices", "Knapsack capacity", "Knapsack least", "Knapsack lower", "Knapsack upper"
+"""Vertices of a class may be None, which then has them as an attribute, and so may sides and bounds of knapsacks."""
+
 
 @pytest.mark.parametrize("what", MADE)
 def test_later_changes_of_tensors_change_nothing(what: str) -> None:
@@ -62,8 +65,7 @@ def test_data_that_are_no_numbers_are_refused_by_name(what: str) -> None:
     make, data = MADE[what]
     bad: list[object] = [None, "one", [[1.0, 2.0], [1.0]], [None, 1.0], {"a": 1}, object()]
     for value in bad:
-        # The vertices of a class may be None: then it has them as an attribute; a knapsack may lack a side.
-        if not (value is None and what in ("FiniteVertices vertices", "Knapsack capacity", "Knapsack least")):
+        if not (value is None and what in MAY_LACK):
             with pytest.raises(ModelError, match=f"{what}: cannot read .* as numbers"):
                 make(value)  # type: ignore[arg-type]
     with pytest.raises(ModelError, match=f"{what} holds complex numbers"):
@@ -79,7 +81,7 @@ def test_gradients_of_data_stay_outside_of_the_model(what: str) -> None:
     kind = make(data.double().requires_grad_())
     assert kind.carried()
     m = bl.Model()
-    x = m.variable("x", kind.dim or 3, lower=-1, upper=2)
+    x = m.variable("x", kind.dim or 3, lower=0, upper=1)
     blocks = m.add(kind, x)
     assert blocks.given is kind and not blocks.type.carried()
 

@@ -78,7 +78,7 @@ def test_an_oracle_of_its_own_inherits_no_formula(name: str) -> None:
     assert inherited
     dim = kind.dim or 2
     m = bl.Model()
-    x = m.variable("x", dim, lower=0, upper=2)
+    x = m.variable("x", dim, lower=0, upper=1)
     with pytest.raises(ModelError, match="Other overrides min_oracle of") as told:
         m.add(kind, x[None])
     named = str(told.value).split("another polytope: ")[1].split(";")[0]

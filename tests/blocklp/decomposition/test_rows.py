@@ -31,7 +31,7 @@ def random_model(seed: int) -> tuple[bl.Model, float]:
         m.add(AtMostOne(4), x.reshape(n // 4, 4))
         inside = np.full(n, 0.2)
     elif seed % 4 == 2:
-        m.add(Knapsack(rng.random((n // 4, 4)), 0.9), x.reshape(n // 4, 4))
+        m.add(Knapsack(rng.random((n // 4, 4)), 0.9, 0, 1), x.reshape(n // 4, 4))
         inside = np.full(n, 0.1)
     at, room = matrix @ inside, rng.random((batch, matrix.shape[0])) * 0.3
     kind = int(rng.integers(3))

@@ -219,7 +219,7 @@ def test_kinks_have_a_gradient_of_one_of_their_sides() -> None:
 
 def test_what_has_no_gradient_is_refused() -> None:
     m = bl.Model()
-    x = m.variable("x", 3, lower=0, upper=2)
+    x = m.variable("x", 3, lower=0, upper=1)
     one = torch.ones(3, dtype=torch.float64, requires_grad=True)
     with pytest.raises(ModelError, match=r"Knapsack weights requires gradients.*detach"):
         m.add(Knapsack(one, 2.0, integer=True), x)
@@ -254,7 +254,7 @@ def test_what_is_asked_of_a_model_beside_its_value_has_no_gradients() -> None:
     cost = random(3).requires_grad_()
     m = bl.Model()
     x = m.variable("x", 3, lower=(-random(3)).requires_grad_(), upper=1)
-    m.add(Knapsack(random(3, seed=1).requires_grad_(), random(1, seed=2)[0].requires_grad_()), x)
+    m.add(Knapsack(random(3, seed=1).requires_grad_(), random(1, seed=2)[0].requires_grad_(), 0.0, 1.0), x)
     m.add(x[0] + x[1] >= cost[0])
     m.minimize(-cost @ x)
     found = m.solve()

@@ -33,7 +33,9 @@ def mixed(batch: int, seed: int = 0, widest: float = 1e6) -> bl.Model:
     m = bl.Model(batch)
     x = m.variable("x", 24, lower=-0.1, upper=draw.choice([1.0, 3.0, widest], 24))
     m.add(Simplex(3), x[:12].reshape(4, 3))
-    m.add(Knapsack(draw.uniform(0.2, 1, (batch, 2, 6)), 1.5, least=0.5), x[np.stack([draw.permutation(24)[:6] for _ in range(2)])])
+    m.add(
+        Knapsack(draw.uniform(0.2, 1, (batch, 2, 6)), 1.5, 0, 1, least=0.5), x[np.stack([draw.permutation(24)[:6] for _ in range(2)])]
+    )
     matrix = random_array((9, 24), density=0.2, rng=draw, data_sampler=lambda size: draw.normal(size=size))
     m.add_rows(matrix, x, np.where(draw.random((batch, 9)) < 0.5, -np.inf, -1.0), 1.0)
     m.minimize(draw.normal(size=(batch, 24)) @ x)

@@ -245,7 +245,7 @@ def test_bad_values_name_the_option(write, arguments):
 def test_missing_cuda_is_one_line(write):
     if torch.cuda.is_available():
         pytest.skip("a CUDA device is there")
-    assert "CUDA" in refused("qpbo", write("a.sparse", QUBO), "--device", "cuda")
+    assert "device 'cuda' is not available" in refused("qpbo", write("a.sparse", QUBO), "--device", "cuda")
 
 
 def test_bad_files_are_one_line_and_nothing_is_solved(write, tmp_path):
