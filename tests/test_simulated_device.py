@@ -122,7 +122,7 @@ def test_other_refusals(x: Tensor) -> None:
         x.long() @ torch.ones(3, dtype=torch.long, device=DEVICE)
     with pytest.raises(RuntimeError, match="deterministic"), simulated.watch(deterministic=True):
         x.new_zeros(3).index_add_(0, torch.zeros(3, dtype=torch.long, device=DEVICE), x[0])
-    with pytest.raises((AssertionError, RuntimeError), match="CUDA|NVIDIA"):  # torch without CUDA, or with it and no driver
+    with pytest.raises((AssertionError, RuntimeError), match=r"CUDA|NVIDIA"):  # torch without CUDA, or with it and no driver
         torch.zeros(2, device="cuda:0") + torch.ones(2, device="cuda")
 
 

@@ -97,8 +97,8 @@ CASES: dict[str, Callable[[], Any]] = {
     "a star": lambda: [star(0, 3), star(1, 140)],
     "choices": lambda: rows_and_columns(Simplex(3, MASSES), AtMostOne(3)),
     "choices, ragged": lambda: [chain(0, 4), chain(1, 9)],
-    "knapsacks and boxes": lambda: rows_and_columns(Knapsack(WEIGHTS, 0.8), bl.Box(np.zeros(3), np.ones(3)), AtMostOne(3)),
-    "a user's type": lambda: rows_and_columns(Ball(torch.full((1, 3), 0.7)), Knapsack(WEIGHTS - 0.5, 0.8, least=-0.3)),
+    "knapsacks and boxes": lambda: rows_and_columns(Knapsack(WEIGHTS, 0.8, 0, 1), bl.Box(np.zeros(3), np.ones(3)), AtMostOne(3)),
+    "a user's type": lambda: rows_and_columns(Ball(torch.full((1, 3), 0.7)), Knapsack(WEIGHTS - 0.5, 0.8, 0, 1, least=-0.3)),
     "nine coordinates": lambda: rows_and_columns(AtMostOne(9), Simplex(9), size=9, batch=1),
     "a user's oracle": lambda: rows_and_columns(Oracle(), Simplex(3), AtMostOne(3)),
 }
