@@ -31,7 +31,7 @@ def read_matching(path: str | Path, *, max_bytes: int = MAX_BYTES, time_limit: f
     Parameters
     ----------
     path : str or Path
-        A folder of tables, as :mod:`blocklp.problems.matching.tables` describes them; edges come sorted by source.  Or a file:
+        A folder of tables (docs/matching.md); edges come sorted by source.  Or a file:
         arrays by the names of :class:`Matching`'s parameters: ``source``, ``destination``, ``value`` and ``weight`` with
         one entry an edge, ``capacity`` with one a destination; ``limit``, ``least``, ``use``, ``floor`` and ``upper``
         may be there too.

@@ -133,7 +133,8 @@ def write_shares(folder: str | Path, part: MatchingPart, x: FloatArray, price: F
     ----------
     folder : str or Path
         Where to. ``shares/RANK-of-WORLD.parquet`` has the columns ``source``, ``destination`` and ``x``, a row an edge; the
-        first process writes ``prices.parquet``, with the column ``price``, a row a destination.
+        first process writes ``prices.parquet``, with the column ``price``, a row a destination, and removes shares of other
+        numbers of processes.
     part : MatchingPart
         The edges.
     x, price : ndarray
@@ -149,3 +150,6 @@ def write_shares(folder: str | Path, part: MatchingPart, x: FloatArray, price: F
     own = part.matching
     columns = {"source": own.source + part.first, "destination": own.destination, "x": x}
     write_tables(folder, {f"shares/{rank}-of-{world}": columns} | ({} if rank else {"prices": {"price": price}}))
+    for other in (Path(folder) / "shares").glob("*-of-*.parquet") if not rank else ():
+        if not other.name.endswith(f"-of-{world}.parquet"):
+            other.unlink()

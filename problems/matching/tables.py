@@ -169,13 +169,17 @@ class MatchingTables:
 
     def _batches(self, table: Any, name: str, names: Sequence[str], chosen: Any = None) -> Iterator[dict[str, Any]]:
         """Columns of some rows at a time; none without rows."""
-        try:
-            for batch in table.to_batches(columns=list(names), filter=chosen):
-                self.deadline.check(f"reading {self.folder}")
-                if len(batch):
-                    yield {own: self._numbers(batch.column(own), f"{name}.{own}") for own in names}
-        except _arrow("pyarrow").ArrowInvalid as error:
-            raise FormatError(f"{self.folder}: pyarrow cannot read {name} ({error}); write it again") from error
+        batches = iter(table.to_batches(columns=list(names), filter=chosen))
+        while True:
+            self.deadline.check(f"reading {self.folder}")
+            try:
+                batch = next(batches, None)
+            except (_arrow("pyarrow").ArrowException, OSError) as error:
+                raise FormatError(f"{self.folder}: pyarrow cannot read {name} ({error}); write it again") from error
+            if batch is None:
+                return
+            if len(batch):
+                yield {own: self._numbers(batch.column(own), f"{name}.{own}") for own in names}
 
     def _numbers(self, column: Any, name: str) -> Any:
         """A column as int64 or float64."""
@@ -206,7 +210,7 @@ class MatchingTables:
         arrow, datasets = _arrow("pyarrow"), _arrow("pyarrow.dataset")
         try:
             table = datasets.dataset([str(path) for path in files], format=kinds.pop())
-        except (arrow.ArrowInvalid, arrow.ArrowTypeError, OSError) as error:
+        except (arrow.ArrowException, OSError) as error:
             raise FormatError(f"{self.folder}: pyarrow cannot read {name} ({error}); write it again") from error
         names = list(table.schema.names)
         if missing := [own for own in must if own not in names]:

@@ -97,11 +97,9 @@ def test_linear_programs_and_matchings_have_rows(tmp_path):
     write_matching(tmp_path / "two", read_matching(tmp_path / "two.npz"))
     command[3] = str(tmp_path / "two")
     assert both([*command, "--output", str(tmp_path / "out")])["hash"] == found["hash"]
-    for world in (1, 2):
-        shares = [read_table(tmp_path / "out" / "shares" / f"{rank}-of-{world}.parquet").to_pydict() for rank in range(world)]
-        told = {name: [number for own in shares for number in own[name]] for name in shares[0]}
-        assert np.dot(told["x"], ends["value"]) == pytest.approx(found["primal"], rel=1e-9)
-        assert (told["source"], told["destination"]) == (ends["source"], ends["destination"])
+    told = read_table(tmp_path / "out" / "shares").to_pydict()  # of the one process that came last
+    assert np.dot(told["x"], ends["value"]) == pytest.approx(found["primal"], rel=1e-9)
+    assert (told["source"], told["destination"]) == (ends["source"], ends["destination"])
     assert len(read_table(tmp_path / "out" / "prices.parquet")) == 2
     assert "give the name of a folder" in running.refused(*command[2:], "--output", tmp_path / "out.npz")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from blocklp.errors import FormatError, ModelError, NonFiniteError, OptionError, ScopeError, TimeLimitError
-from blocklp.problems.matching import Matching, part_of, read_matching, read_matching_part, write_matching, write_shares
+from blocklp.problems.matching import Matching, MatchingPart, part_of, read_matching, read_matching_part, write_matching, write_shares
 from blocklp.problems.matching.tables import MatchingTables
 
 from .test_matching import random
@@ -167,12 +167,13 @@ def test_shares_are_written_with_the_ends_of_their_edges(tmp_path: Path) -> None
     x, price = np.random.default_rng(0).random(d.edges), np.arange(10.0)
     write_matching(tmp_path / "matching", d)
     first = 0
+    write_shares(tmp_path / "out", MatchingPart(d, 0), x, price)  # of another number of processes, before
     for rank in range(2):
         part = read_matching_part(tmp_path / "matching", rank, 2)
         write_shares(tmp_path / "out", part, x[first : first + part.matching.edges], price, rank, 2)
         first += part.matching.edges
-    shares = [parquet.read_table(tmp_path / "out" / "shares" / f"{rank}-of-2.parquet") for rank in range(2)]
-    table = pyarrow.concat_tables(shares).to_pydict()
+    assert {path.name for path in (tmp_path / "out" / "shares").iterdir()} == {"0-of-2.parquet", "1-of-2.parquet"}
+    table = parquet.read_table(tmp_path / "out" / "shares").to_pydict()
     assert np.array_equal(table["source"], d.source) and np.array_equal(table["destination"], d.destination)
     assert np.array_equal(table["x"], x)
     assert parquet.read_table(tmp_path / "out" / "prices.parquet")["price"].to_pylist() == price.tolist()
