@@ -42,7 +42,22 @@ def given_sides(capacity: object, least: object, *, gradients: bool) -> tuple[Te
 
 
 def given_bounds(lower: object, upper: object, *, gradients: bool) -> tuple[Tensor, Tensor, tuple[str, ...]]:
-    """Bounds of knapsacks as block data: 0 and 1 for those that are not given, which are named."""
+    """Bounds of knapsacks as block data.
+
+    Parameters
+    ----------
+    lower, upper : array_like or None
+        As ``weights``, or numbers.
+    gradients : bool
+        Whether they may require gradients.
+
+    Returns
+    -------
+    low, high : Tensor
+        ``(batch or 1, blocks or 1, dim or 1)`` float64: 0 and 1 where none were given.
+    unstated : tuple of str
+        Which were not.
+    """
     sides = ((lower, 0.0, "lower"), (upper, 1.0, "upper"))
     low, high = (
         as_block_data(usual if own is None else own, 1, f"Knapsack {name}", scalar=True, gradients=gradients)

@@ -83,7 +83,7 @@ class SharedCoupling(Coupling):
         """See :meth:`Coupling.greatest`; in all processes."""
         found = super().greatest(values, copies)
         if self.exchanged and self.processes.world > 1:
-            here = self.several[self.sent]
+            here = self._between
             buffer = found.new_full((len(found), self.exchanged), -torch.inf)
             buffer[:, self.at_exchange] = found[:, here]
             found[:, here] = self.processes.greatest(buffer)[:, self.at_exchange]
@@ -167,8 +167,7 @@ class SharedCoupling(Coupling):
         """
         total[:, self.several] = sums.double().mul_(unit[:, None]).to(total)
         buffer = exchanged()
-        here = self.several[self.sent]
-        total[:, here] = buffer[:, self.at_exchange].double().mul_(unit[:, None]).to(total)
+        total[:, self._between] = buffer[:, self.at_exchange].double().mul_(unit[:, None]).to(total)
         return buffer[:, self.exchanged :]
 
     def only_copies(self, copies: Tensor) -> Tensor:
@@ -177,6 +176,11 @@ class SharedCoupling(Coupling):
         here, variables = self._alone
         total[:, variables] = copies.index_select(1, here)
         return total
+
+    @cached_property
+    def _between(self) -> Tensor:
+        """Variables that are sent: ``(b,)`` int64."""
+        return self.several[self.sent]
 
     @cached_property
     def _alone(self) -> tuple[Tensor, Tensor]:

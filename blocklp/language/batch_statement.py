@@ -23,6 +23,7 @@ from blocklp.language.expression import View
 from blocklp.language.handles import ROWS
 from blocklp.language.offsets import Offsets
 from blocklp.language.ragged import RaggedBlocks, RaggedVariable, RaggedView
+from blocklp.language.scopes import refuse_beyond_default
 from blocklp.language.statement import SUBCLASS, Statement
 from blocklp.options import as_tensor, instance_number, of_type, real, shown, text, without_gradients
 
@@ -159,6 +160,7 @@ class BatchStatement(Sequence[Statement]):
             if data.shape[0] != 1 or data.shape[1] not in (1, own.total):
                 need = f"it needs (1, 1 or blocks={own.total})"
                 raise ShapeError(f"{name}: {key} has leading dimensions {tuple(data.shape[:2])}; {need}")
+        self._refuse_beyond_defaults(block_type, scope, own)
         self._ask_once(block_type, own.total, len(variables))
         made = RaggedBlocks(name, block_type, own, columns)
         self.blocks.append(made)
@@ -299,6 +301,21 @@ class BatchStatement(Sequence[Statement]):
         if not all_finite(data):
             raise NonFiniteError(f"{what} holds NaN or infinite entries; every one must be finite")
         return data if data.dim() else float(data)
+
+    def _refuse_beyond_defaults(
+        self, block_type: BlockType, scope: Sequence[RaggedVariable | RaggedView], own: Offsets
+    ) -> None:
+        """Refuse variables whose bounds reach beyond those that blocks have by default."""
+        for side in block_type.default_sides:
+            for part in scope:
+                variable = self.known(part.variable if isinstance(part, RaggedView) else part)
+                values = getattr(variable, side)
+                bounds = values if isinstance(values, Tensor) else torch.tensor([values], dtype=torch.float64)
+                if isinstance(part, RaggedView) and isinstance(values, Tensor):
+                    first = variable.offsets.first[:-1].repeat_interleave(own.sizes)
+                    at = part.index.reshape(len(part.index), -1).to(first.device) + first[:, None]
+                    bounds = values[at.reshape(-1)]
+                refuse_beyond_default(block_type, side, bounds, repr(variable.name))
 
     def _entries(
         self, part: RaggedVariable | RaggedView, own: Offsets, name: str

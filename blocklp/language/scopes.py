@@ -106,16 +106,37 @@ def refuse_beyond_defaults(model: Space, index: Tensor, block_type: BlockType) -
                 continue
             entries = torch.unravel_index(inside - first, variable.shape or (1,))
             bounds = getattr(variable, side).reshape(-1, *(variable.shape or (1,)))[(slice(None), *entries)]
-            beyond = bounds < 0 if side == "lower" else bounds > 1
-            if not bool(beyond.any()):
-                continue
-            place = int(beyond.any(0).nonzero()[0])
-            far = float(bounds[:, place].amin() if side == "lower" else bounds[:, place].amax())
-            limit, named = 0 if side == "lower" else 1, model.entry(int(inside[place]))
-            raise ModelError(
-                f"{block_type.name} has {side} bounds of {limit}, as it was given none, and {named} has "
-                f"{far:g}; give {block_type.name}(..., {side}={far:g}), or {side}={limit} if it shall be so"
-            )
+            found = bounds.amin(0) if side == "lower" else bounds.amax(0)
+            worst = int(found.argmin() if side == "lower" else found.argmax())
+            refuse_beyond_default(block_type, side, found, model.entry(int(inside[worst])))
+
+
+def refuse_beyond_default(block_type: BlockType, side: str, bounds: Tensor, named: str) -> None:
+    """Refuse bounds of variables beyond the one that blocks have by default.
+
+    Parameters
+    ----------
+    block_type : BlockType
+        The type of the blocks.
+    side : str
+        "lower" or "upper".
+    bounds : Tensor
+        ``(k,)``, k >= 1: those of variables in its blocks.
+    named : str
+        The variable that reaches farthest.
+
+    Raises
+    ------
+    ModelError
+        If one is.
+    """
+    limit, far = (0, float(bounds.min())) if side == "lower" else (1, float(bounds.max()))
+    if far < limit if side == "lower" else far > limit:
+        name = block_type.name
+        raise ModelError(
+            f"{name} has {side} bounds of {limit}, as it was given none, and {named} has {far:g}; "
+            f"give {name}(..., {side}={far:g}), or {side}={limit} if it shall be so"
+        )
 
 
 def _naming_twice(index: Tensor) -> int | None:

@@ -139,7 +139,7 @@ class MatchingTables:
 
     def _read(self, table: Any, name: str, sources: tuple[int, int] | None = None) -> dict[str, Any]:
         """Columns of a table, or of the edges of a range of sources."""
-        names, chosen = [own for own in table.schema.names if own in sum(COLUMNS[name], ())], None
+        names, chosen = list(table.schema.names), None
         if sources is not None:
             field = _arrow("pyarrow.compute").field("source")
             chosen = (field >= sources[0]) & (field < sources[1])
@@ -155,7 +155,7 @@ class MatchingTables:
 
     def _rows(self, table: Any, name: str, rows: tuple[int, int]) -> dict[str, FloatArray]:
         """Some rows of a table."""
-        names = [own for own in table.schema.names if own in sum(COLUMNS[name], ())]
+        names = list(table.schema.names)
         self._allow(8 * len(names) * (rows[1] - rows[0]), name)
         parts: dict[str, list[FloatArray]] = {own: [] for own in names}
         first = 0

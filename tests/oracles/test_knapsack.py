@@ -374,3 +374,8 @@ def test_variables_beyond_the_bounds_that_it_has_by_default_are_refused() -> Non
         m.maximize(x.sum())
         # 1 + 1 + 1 of the first; of the second x0 = 1 and x2 = 0, x1 = 4.5 or, of integers, 4 and x2 = 1/3 in the box
         assert m.solve(tol=1e-9).bound.item() == pytest.approx(8.5 if not integer else 8.0, abs=1e-6)
+    batch = bl.ModelBatch()
+    x = batch.variable("x", torch.tensor([0, 2, 5]), lower=0.0, upper=torch.tensor([1.0, 1, 1, 5, 1]))
+    with pytest.raises(ModelError, match="upper bounds of 1, as it was given none, and 'x' has 5"):
+        batch.add(Knapsack([1.0, 1.0], 1.0), [x[torch.tensor([[0, 1], [0, 1]])]], offsets=[0, 1, 2])
+    batch.add(Knapsack([1.0, 1.0], 1.0), [x[torch.tensor([[0, 1], [0, 2]])]], offsets=[0, 1, 2])  # not the one of 5

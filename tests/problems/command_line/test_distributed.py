@@ -79,8 +79,7 @@ def both(command, status="optimal"):
 
 
 @pytest.mark.usefixtures("_alone")
-def test_linear_programs_and_matchings_have_rows(tmp_path):
-    read_table = pytest.importorskip("pyarrow.parquet").read_table
+def test_linear_programs_have_rows(tmp_path):
     (tmp_path / "four.lp").write_text(LP)
     command = ["-m", "blocklp", "lp", str(tmp_path / "four.lp"), "--distributed", "--json", "--tol", "1e-6"]
     found = both([*command, "--reach", "1e6"], "optimal_within_reach")
@@ -88,6 +87,11 @@ def test_linear_programs_and_matchings_have_rows(tmp_path):
     assert found["bound"] == pytest.approx(10.5, rel=1e-6)
     assert found["bound"] >= 10.5 - 1e-9
     assert (found["boxed"], found["declared"], found["reach"]) == (True, ["w"], 1e6)
+
+
+@pytest.mark.usefixtures("_alone")
+def test_matchings_are_read_and_written_by_parts(tmp_path):
+    read_table = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed").read_table
     ends = {"source": [0, 0, 1], "destination": [0, 1, 0], "value": [3.0, 1.0, 2.0]}
     np.savez(tmp_path / "two.npz", **ends, weight=np.ones(3), capacity=np.ones(2))
     command = ["-m", "blocklp", "matching", str(tmp_path / "two.npz"), "--distributed", "--json"]
