@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 
 import pytest
 
@@ -14,8 +15,8 @@ ROWS = "sparse_products sparse_extremes pdhg_leap pdhg_restart projection_leap"
 VERTICES = "vertex_ask vertex_renew vertex_steps prox_numbers"
 LATTICES = "key_steps embed_points diagonal_entries splat_runs sum_runs blur_axis blur_last slice_points corner_products"
 ORDERED = "splat_levels pile_levels slice_levels sweep_parts"
-NEXT_TO_NONE = 16
-"""Bytes of two numbers: Triton 3.7 spills them where 3.9 spills none."""
+OLDER = 16 if version("triton").startswith(("3.7.", "3.8.")) else 0
+"""Bytes of two numbers, which Triton 3.7 spills where 3.9 spills less."""
 
 
 def compiled(case: str, names: str) -> list[str]:
@@ -37,13 +38,13 @@ def test_kernels_of_rows_and_vertices() -> None:
     """Next to no spills, no fused additions, no reads that do not see what others wrote, nothing in single precision."""
     for line in compiled("rows", f"{ROWS} {VERTICES}"):
         assert "fused=0, cached=0, singles=0" in line, line
-        assert spilled(line) <= NEXT_TO_NONE, line
+        assert spilled(line) <= max(8, OLDER), line
 
 
 @pytest.mark.parametrize(
     ("case", "names"), [("filters", f"{LATTICES} {ORDERED}"), ("mean_field", "slice_costs splat_labels slice_labels")]
 )
 def test_kernels_of_filters(case: str, names: str) -> None:
-    """Next to no spills, and no reads that do not see what others wrote."""
+    """No spills, but by older versions, and no reads that do not see what others wrote."""
     for line in compiled(case, names):
-        assert spilled(line) <= NEXT_TO_NONE and "cached=0" in line, line
+        assert spilled(line) <= OLDER and "cached=0" in line, line
