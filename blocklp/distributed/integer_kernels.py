@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from blocklp.kernels.compiled import compile
+from blocklp.kernels.compiled import TILE, compile
 
 LOOP = {"nogil": True, "error_model": "numpy"}
 
@@ -58,6 +58,33 @@ def add_copies(copies: Any, iterate: Any, targets: Any, scale: float, sums: Any,
             sums[target] += np.int64(np.rint(wide * scale))
         else:
             total[-1 - target] = value
+    return most
+
+
+@compile(**LOOP)
+def add_tiles(
+    tiles: Any, layout: Any, points: Any, iterate: Any, targets: Any, scale: float, sums: Any, total: Any
+) -> float:
+    """Add reflections of some tiles of a group as :func:`add_copies` does; returns the largest, as there.
+
+    Parameters
+    ----------
+    tiles : array
+        ``(k,)`` int64: the tiles.
+    layout : tuple of int
+        First copy of the group, its blocks, and variables of a block.
+    points, iterate : array
+        ``(copies,)``.
+    targets, scale, sums, total
+        As in :func:`add_copies`.
+    """
+    (start, blocks, dim), most = layout, 0.0
+    for tile in tiles:
+        for i in range(dim):
+            at = start + i * blocks
+            first, last = at + tile * TILE, at + min(tile * TILE + TILE, blocks)
+            own = points[first:last], iterate[first:last], targets[first:last]
+            most = max(most, add_copies(*own, scale, sums, total))
     return most
 
 

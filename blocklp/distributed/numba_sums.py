@@ -9,8 +9,9 @@ from torch import Tensor
 
 from blocklp.distributed import integer_kernels as loops
 from blocklp.distributed import update_kernels as updates
-from blocklp.distributed.shared_coupling import SharedCoupling
-from blocklp.distributed.totals import room
+from blocklp.distributed.shared_coupling import SharedCoupling, fit
+from blocklp.distributed.totals import room, scale
+from blocklp.kernels.numba_instances import Loops, tile_points
 from blocklp.kernels.operations import implements
 
 
@@ -62,6 +63,46 @@ def _integer_activity(rows: Any, x: Tensor, scale: Tensor, twice: bool) -> tuple
 def _shared(plan: Any, *_: Any) -> bool:
     """Whether processes share the blocks, of which each has a thread of its own."""
     return isinstance(plan.problem.coupling, SharedCoupling)
+
+
+def _overlaps(plan: Any, *_: Any) -> bool:
+    """Whether messages can be under way while a process is at blocks of its own, which loops go over."""
+    coupling = plan.problem.coupling
+    if not _shared(plan) or coupling.turns is None or coupling.power("reflections") is None:
+        return False
+    loops = plan.tables.passes if isinstance(plan.tables, Loops) else [None] * len(plan.problem.groups)
+    return all(
+        run is not None or not group.shares for run, group in zip(loops, plan.problem.groups, strict=True)
+    )
+
+
+@implements("admm_reflections", "numba", _overlaps)
+def _admm_reflections(plan: Any, state: Any, relaxation: float, repeats: int) -> tuple[Tensor, Any, Any]:
+    """See :func:`blocklp.methods.admm.admm_reflections`.
+
+    Sums of variables that other processes have, too, are sent before the blocks of no such variable are done.
+    Whether all fit their units is agreed upon after these.
+    """
+    problem, coupling = plan.problem, plan.problem.coupling
+    power = coupling.power("reflections")
+    sums = torch.zeros(1, len(coupling.several), dtype=torch.long)
+    total, most, (unit,) = torch.zeros_like(problem.cost), 0.0, scale(power).tolist()
+    copies = state.points[0].numpy(), state.iterate[0].numpy(), coupling.target.numpy()
+    for turn in range(2):
+        for n, group in enumerate(problem.groups):
+            order = coupling.turns[n][turn].numpy()
+            if group.shares:
+                tile_points(plan, state, n, relaxation, order)
+            layout = group.start, group.blocks, group.dim
+            most = max(most, loops.add_tiles(order, layout, *copies, unit, sums[0].numpy(), total[0].numpy()))
+        if turn == 0:
+            sent = coupling.exchange(sums, sums[:, :0])
+    marks = coupling.marks("reflections", torch.tensor([most], dtype=torch.float64))
+    agreed = coupling.processes.begin_sum(marks)
+    coupling.placed(sums, total, scale(-power), sent)
+    if not fit(agreed()):
+        total, _ = coupling.in_new_units("reflections", state.points, state.iterate)
+    return total, state.atoms, state.weights
 
 
 @implements("admm_multipliers", "numba", _shared)

@@ -6,6 +6,7 @@ that fails can close them: the others then learn of it at once.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import pickle
@@ -129,10 +130,13 @@ class Processes:
 
     def __init__(self, group: Any, timeout: float) -> None:
         self.rank, self.world, self.timeout = dist.get_rank(group), dist.get_world_size(group), timeout
+        # Connections close when nobody holds the group and its calls any more: nobody else may hold them.
         self._groups: tuple[Any, ...] = ()
+        self._calls: dict[int, Any] = {}
+        self._numbers = itertools.count()
         if self.world == 1:
             return
-        if not hasattr(group, "get_group_store") or not hasattr(group, "abort"):
+        if not hasattr(group, "get_group_store"):
             raise ProcessError(f"mesh needs a newer torch than {torch.__version__}; install the present one")
         store = group.get_group_store()
         solve = f"blocklp/{store.add(f'blocklp/solves of {self.rank}', 1)}"
@@ -152,9 +156,8 @@ class Processes:
 
     def close(self) -> None:
         """Leave the groups; processes that still wait for this one learn of it."""
-        groups, self._groups = self._groups, ()
-        for group in filter(None, groups):
-            group.abort()
+        self._groups = ()
+        self._calls.clear()
 
     def sum(self, values: Tensor) -> Tensor:
         """Add up tensors of one shape, in place."""
@@ -246,28 +249,31 @@ class Processes:
         if not self._groups:
             raise ProcessError("this process has left the solve, after an error or an interrupt")
 
-        def named(error: RuntimeError) -> ProcessError:
-            said = str(error).partition("\n")[0]
-            return ProcessError(f"{self._missing()}; the others ended too (gloo: {said})")
-
+        number = next(self._numbers)
         try:
-            work = call(self._groups[0])
+            self._calls[number] = call(self._groups[0])
         except RuntimeError as error:
-            raise named(error) from error
+            raise self._failed(error) from error
 
         def finish() -> None:
             try:
-                work.wait()
+                self._calls[number].wait()
             except RuntimeError as error:
-                raise named(error) from error
+                raise self._failed(error) from error
+            del self._calls[number]
 
         return finish
 
+    def _failed(self, error: RuntimeError) -> ProcessError:
+        """Leave the group after an error of it, and name the process that it came from."""
+        error.__traceback__ = None  # whose frames hold the group
+        said = str(error).partition("\n")[0]
+        return ProcessError(f"{self._missing()}; the others ended too (gloo: {said})")
+
     def _missing(self) -> str:
         """Say which processes do not answer any more; whoever has not failed asks all others."""
-        group, watch = self._groups
-        self._groups = (watch,)
-        group.abort()  # who waits for this process does not wait longer
+        self._groups = (watch,) = self._groups[1:]  # who waits for this process does not wait longer
+        self._calls.clear()
         until = time.monotonic() + NAMING
         others = [rank for rank in range(self.world) if rank != self.rank]
         alive, answers = torch.ones(1, dtype=torch.long), torch.zeros(self.world, 1, dtype=torch.long)

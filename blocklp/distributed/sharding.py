@@ -17,11 +17,16 @@ from torch import Tensor
 from blocklp.blocks.contract import BlockType
 from blocklp.decomposition.problem import Decomposition, Group
 from blocklp.distributed.partition import owners
-from blocklp.distributed.processes import Processes
+from blocklp.distributed.processes import PIECE, Processes
 from blocklp.distributed.shared_coupling import SharedCoupling
 from blocklp.distributed.shared_rows import SharedRows
 from blocklp.distributed.totals import SharedTotals
 from blocklp.kernels.backend import Backend
+from blocklp.kernels.compiled import TILE
+
+OVERLAPPED = 64
+"""Tiles of blocks of one process alone from which on it begins to send before it is at them: with fewer, a
+second message takes longer than what waiting it spares."""
 
 Chosen = tuple[tuple[Group, Tensor | slice], ...]
 """Groups, and which of their blocks."""
@@ -156,6 +161,9 @@ def sharded(
         number[index], counts[variables], (between[variables], between.cumsum(0)[variables] - 1)
     )
     coupling |= {"exchanged": int(between.sum()), "most_copies": most}
+    turns = _turns(groups, coupling) if fixed and world > 1 else None
+    if turns is None or not processes.any(sum(len(rest) for _, rest in turns) >= OVERLAPPED):
+        turns = None
 
     def some(values: Tensor | None) -> Tensor | None:
         return None if values is None else values[:, variables]
@@ -166,7 +174,7 @@ def sharded(
         problem.upper[:, variables],
         problem.offset.clone(),
         groups,
-        SharedCoupling(processes=processes, fixed=fixed, backend=backend, **coupling),
+        SharedCoupling(processes=processes, fixed=fixed, backend=backend, turns=turns, **coupling),
         counts[variables].to(problem.cost)[None],
         some(problem.grid),
         rows=SharedRows.of(problem, (number, counted), processes, fixed, backend),
@@ -238,3 +246,26 @@ def _coupling(index: Tensor, counts: Tensor, exchange: tuple[Tensor, Tensor]) ->
         "sent": sent,
         "at_exchange": place[several[sent]],
     }
+
+
+def _turns(groups: tuple[Group, ...], coupling: dict[str, Any]) -> tuple[tuple[Tensor, Tensor], ...]:
+    """See :attr:`SharedCoupling.turns`.
+
+    Parameters
+    ----------
+    groups : tuple of Group
+        Those of the part.
+    coupling : dict
+        What :func:`_coupling` returns.
+    """
+    target, marks = coupling["target"], torch.zeros(len(coupling["several"]) + 1, dtype=torch.bool)
+    marks[coupling["sent"]] = True
+    found = []
+    for group in groups:
+        pieces, own = [torch.zeros(0, dtype=torch.bool)], group.rows(target[None])[0]
+        for piece in torch.split(own, PIECE, 1):  # memory is short
+            met = (marks[piece.clamp(min=0).long()] & (piece >= 0)).any(0)
+            pieces.append(torch.nn.functional.pad(met, (0, -len(met) % TILE)).view(-1, TILE).any(1))
+        met = torch.cat(pieces)
+        found.append((met.nonzero()[:, 0], (~met).nonzero()[:, 0]))
+    return tuple(found)

@@ -44,6 +44,9 @@ class SharedCoupling(Coupling):
         Copies that a variable has at most, of all processes.
     backend : Backend
         What runs the operations.
+    turns : tuple or None
+        Two sets of tiles of each group's blocks, ``(k,)`` int64: those that have variables which are sent,
+        and all others; None where these are few in all processes.
     recent : dict
         Kind of sum to the power of two above the largest copy, as the units of the last one allow for it.
     """
@@ -57,6 +60,7 @@ class SharedCoupling(Coupling):
     exchanged: int
     most_copies: int
     backend: Backend
+    turns: tuple[tuple[Tensor, Tensor], ...] | None
     recent: dict[str, Tensor] = field(default_factory=dict, repr=False)
 
     def collect(self, copies: Tensor) -> Tensor:
@@ -105,7 +109,7 @@ class SharedCoupling(Coupling):
         here, slots = self.slots
         sums.index_add_(1, slots, copies.index_select(1, here).double())
         ones = torch.ones_like(unit)
-        self._placed(sums, total, ones, self._exchange(sums, sums.new_zeros(len(copies), 0)))
+        self.placed(sums, total, ones, self.exchange(sums, sums.new_zeros(len(copies), 0)))
         return total, unit
 
     def _integers(self, kind: str, copies: Tensor, iterate: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -115,24 +119,53 @@ class SharedCoupling(Coupling):
         known from the very sums, which spares an all-reduce.  It does where the largest copy of all processes
         says so, so that the number of processes makes no difference.
         """
-        assumed = self.recent.get(kind)
-        if assumed is not None:
-            power = room(self.most_copies) - assumed
+        power = self.power(kind)
+        if power is not None:
             sums, total, most = integer_copies(self, copies, iterate, scale(power))
-            own = torch.frexp(most)[1].long()  # that of an infinite number is not used
-            over = ~torch.isfinite(most) | (own > assumed)
-            near = ~over & (most > 0) & (own >= assumed - KEPT)
-            if bool(over.any()):  # then all processes add again
-                sums.zero_()
-            unit, marks = scale(-power), torch.stack([over, near], 1).long()
-            marks = self._placed(sums, total, unit, self._exchange(sums, marks))
-            if bool(((marks[:, 0] == 0) & (marks[:, 1] > 0)).all()):
+            unit = scale(-power)
+            if fit(self.placed(sums, total, unit, self.exchange(sums, self.marks(kind, most)))):
                 return total, unit
+        return self.in_new_units(kind, copies, iterate)
+
+    def power(self, kind: str) -> Tensor | None:
+        """Powers of two ``(batch,)`` that scaled the last sums of a kind; None before there are some."""
+        assumed = self.recent.get(kind)
+        return None if assumed is None else room(self.most_copies) - assumed
+
+    def marks(self, kind: str, most: Tensor) -> Tensor:
+        """Marks, to be added to those of other processes, of whether sums fit their units (:func:`fit`).
+
+        Parameters
+        ----------
+        kind : str
+            Of the sums, for which there was a :meth:`power`.
+        most : Tensor
+            ``(batch,)`` float64: magnitude of the largest copy here, infinite where one is not finite.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, 2)`` int64: whether it is beyond what the units allow for, and whether it is near that.
+        """
+        assumed = self.recent[kind]
+        own = torch.frexp(most)[1].long()  # that of an infinite number is not used
+        over = ~torch.isfinite(most) | (own > assumed)
+        near = ~over & (most > 0) & (own >= assumed - KEPT)
+        return torch.stack([over, near], 1).long()
+
+    def in_new_units(self, kind: str, copies: Tensor, iterate: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Sums in all processes by integers in the units that the largest copy asks for, and these.
+
+        Parameters
+        ----------
+        kind : str
+            Of the sums.
+        copies, iterate : Tensor
+            As in :func:`integer_copies`.
+        """
         if iterate is not None:
             copies = copies + copies - iterate
-        if assumed is None:
-            most = largest_shared(self, copies)
-        most = self.processes.greatest(most)
+        most = self.processes.greatest(largest_shared(self, copies))
         finite = torch.isfinite(most)
         assumed = torch.frexp(torch.where(finite, most, 0.0))[1].long() + 1  # it may grow
         assumed = assumed.clamp(room(self.most_copies) - LIMIT, room(self.most_copies) + LIMIT)
@@ -142,10 +175,10 @@ class SharedCoupling(Coupling):
             copies = torch.where(finite[:, None], copies, 0)
         sums, total, _ = integer_copies(self, copies, None, scale(power))
         unit = torch.where(finite, scale(-power), torch.nan)
-        self._placed(sums, total, unit, self._exchange(sums, sums.new_zeros(len(copies), 0)))
+        self.placed(sums, total, unit, self.exchange(sums, sums.new_zeros(len(copies), 0)))
         return total, unit
 
-    def _exchange(self, sums: Tensor, marks: Tensor) -> Callable[[], Tensor]:
+    def exchange(self, sums: Tensor, marks: Tensor) -> Callable[[], Tensor]:
         """Begin to add those of other processes to sums ``(batch, s)``, and to marks.
 
         Returns
@@ -160,7 +193,7 @@ class SharedCoupling(Coupling):
         buffer[:, self.exchanged :] = marks
         return self.processes.begin_sum(buffer) if width else lambda: buffer
 
-    def _placed(self, sums: Tensor, total: Tensor, unit: Tensor, exchanged: Callable[[], Tensor]) -> Tensor:
+    def placed(self, sums: Tensor, total: Tensor, unit: Tensor, exchanged: Callable[[], Tensor]) -> Tensor:
         """Put sums in units ``(batch,)`` into ``total``, and return the sums of marks.
 
         Variables of which this process has all copies are done while the messages of others are under way.
@@ -196,6 +229,17 @@ class SharedCoupling(Coupling):
         """
         copies = (self.target >= 0).nonzero()[:, 0]
         return copies, self.target[copies].long()
+
+
+def fit(marks: Tensor) -> bool:
+    """Whether sums fit their units: no copy is beyond them, and some copy is near what they allow for.
+
+    Parameters
+    ----------
+    marks : Tensor
+        ``(batch, 2)`` int64: sums of :meth:`SharedCoupling.marks` of all processes.
+    """
+    return bool(((marks[:, 0] == 0) & (marks[:, 1] > 0)).all())
 
 
 @operation

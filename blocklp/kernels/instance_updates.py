@@ -19,6 +19,7 @@ from blocklp.kernels.instance_passes import add, gather, update
 def pass_over_blocks(
     begin: int,
     stop: int,
+    order: Any,
     layout: Any,
     eta: Any,
     target: Any,
@@ -29,12 +30,14 @@ def pass_over_blocks(
     found: Any,
     data: Any,
 ) -> None:
-    """Update t of every copy, and find the proximal point of every block; the targets are the caller's.
+    """Update t of copies, and find the proximal points of their blocks; the targets are the caller's.
 
     Parameters
     ----------
     begin, stop : int
         Units to deal with; a unit is a tile of blocks of one instance.
+    order : array
+        ``(k,)`` int64: the tiles of blocks that are wanted.
     layout : tuple
         ``(batch or 1, copies)``, the variable of each copy; first copy of the group; its blocks; and
         ``(batch or 1,)``, blocks that are no padding.
@@ -54,10 +57,10 @@ def pass_over_blocks(
     """
     places, start, blocks, filled = layout
     anchor, age, ready = anchors
-    kind, tiles = found.dtype.type, (blocks + TILE - 1) // TILE
+    kind, tiles = found.dtype.type, len(order)
     near, x, speed = np.empty(TILE, found.dtype), np.empty((DIM, TILE), found.dtype), kind(relaxation)
     for unit in range(begin, stop):
-        row, at = unit // tiles, unit % tiles * TILE
+        row, at = unit // tiles, order[unit % tiles] * TILE
         count = min(at + TILE, filled[row % len(filled)]) - at
         place, t, out, still = places[row % len(places)], iterates[row], found[row], anchor.shape[1] > 0
         if count <= 0:

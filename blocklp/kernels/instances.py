@@ -360,13 +360,13 @@ def _new_turns() -> NDArray[np.int64]:
 
 
 def pass_over(module: ModuleType) -> Callable[..., None]:
-    """A pass of ADMM over one group, among others that share variables, by the loops of its type."""
+    """A pass of ADMM over tiles of one group, among others that share variables, by the loops of its type."""
 
-    def passed(group: Group, places: Tensor, eta: Tensor, *rest: Any) -> None:
+    def passed(group: Group, order: NDArray[np.int64], places: Tensor, eta: Tensor, *rest: Any) -> None:
         target, relaxation, anchors, iterates, duals, points = rest
-        layout, units = (places, group.start, group.blocks, group.filled), len(eta) * tiles(group.blocks)
+        layout, units = (places, group.start, group.blocks, group.filled), len(eta) * len(order)
         state = (iterates, duals, points, loop_data(group.type))
-        module.pass_over_blocks(units, layout, eta, target, relaxation, anchors, *state)
+        module.pass_over_blocks(units, order, layout, eta, target, relaxation, anchors, *state)
 
     return passed
 

@@ -11,12 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.blocks.contract import Rows
 from blocklp.decomposition.problem import Decomposition
 from blocklp.decomposition.valid_bounds import CANCELLED, ROUNDED
+from blocklp.kernels.compiled import tiles
 from blocklp.kernels.instance_tables import last_of, shared_variables
 from blocklp.kernels.instances import (
     InstanceLoops,
@@ -168,12 +171,17 @@ def _admm_block_points(
     plan: Plan, state: Any, number: int, relaxation: float, repeats: int
 ) -> tuple[Any, Any]:
     """See :func:`blocklp.methods.admm.admm_block_points`."""
+    tile_points(plan, state, number, relaxation, np.arange(tiles(plan.problem.groups[number].blocks)))
+    return state.atoms[number], state.weights[number]
+
+
+def tile_points(plan: Plan, state: Any, number: int, relaxation: float, order: NDArray[np.int64]) -> None:
+    """Do what :func:`blocklp.methods.admm.admm_block_points` does for some tiles ``(k,)`` of a group."""
     problem, run = plan.problem, _of(plan).passes[number]
     assert run is not None
     steps = state.eta, state.reflected, relaxation, (state.anchor, state.age, state.ready)
     written = state.iterate, state.duals, state.points
-    run(problem.groups[number], problem.coupling.places, *steps, *written)
-    return state.atoms[number], state.weights[number]
+    run(problem.groups[number], order, problem.coupling.places, *steps, *written)
 
 
 def _settles(plan: Plan, state: Any, method: Any) -> bool:

@@ -307,14 +307,36 @@ def admm_passes(
         coupled copies are kept and not points, the residuals are measured, and the state is finished.
     """
     problem = plan.problem
+    reflected, atoms, weights = admm_reflections(plan, state, relaxation, repeats)
+    reflected = reflected.sub_(state.eta[:, None] * problem.cost).div_(problem.counts)
+    changes = {"reflected": reflected, "finished": False, "atoms": atoms, "weights": weights}
+    return state.after(1, **changes), 1
+
+
+@operation
+def admm_reflections(
+    plan: Plan, state: AdmmState, relaxation: float, repeats: int
+) -> tuple[Tensor, tuple[atom.Atoms | None, ...], tuple[Tensor, ...]]:
+    """Find the proximal points of all blocks that share variables, and sum the reflections of all copies.
+
+    Parameters
+    ----------
+    plan, state, relaxation, repeats
+        As in :func:`admm_passes`; t and points are written.
+
+    Returns
+    -------
+    sums : Tensor
+        ``(batch, variables)``: of twice the points less t.
+    atoms, weights : tuple
+        Those of the next state.
+    """
+    problem = plan.problem
     atoms, weights = list(state.atoms), list(state.weights)
     for n, group in enumerate(problem.groups):
         if group.shares:  # elsewhere the oracle's answer stays
             atoms[n], weights[n] = admm_block_points(plan, state, n, relaxation, repeats)
-    reflected = problem.coupling.reflected(state.points, state.iterate)
-    reflected = reflected.sub_(state.eta[:, None] * problem.cost).div_(problem.counts)
-    changes = {"reflected": reflected, "finished": False, "atoms": tuple(atoms), "weights": tuple(weights)}
-    return state.after(1, **changes), 1
+    return problem.coupling.reflected(state.points, state.iterate), tuple(atoms), tuple(weights)
 
 
 @operation

@@ -80,13 +80,14 @@ def failing(kind, timeout):
 
 @pytest.mark.parametrize(("kind", "raised"), [("raises", ValueError), ("interrupt", KeyboardInterrupt)])
 def test_an_error_in_one_process_ends_all(kind, raised):
-    answers = together(failing, 3, kind, 25.0)
-    assert isinstance(answers[1][0], raised)
-    for rank in (0, 2):
-        error, seconds = answers[rank]
-        assert isinstance(error, ProcessError)
-        assert names_process_1(error)
-        assert seconds < 25
+    for _ in range(4):  # which process learns of it first is chance
+        answers = together(failing, 3, kind, 25.0)
+        assert isinstance(answers[1][0], raised)
+        for rank in (0, 2):
+            error, seconds = answers[rank]
+            assert isinstance(error, ProcessError)
+            assert names_process_1(error)
+            assert seconds < 25
 
 
 @pytest.mark.parametrize(("kind", "timeout"), [("ends", 25.0), ("stalls", 4.0)])

@@ -7,9 +7,11 @@ import torch.distributed as dist
 
 import blocklp as bl
 from blocklp.distributed import Mesh
+from blocklp.distributed.processes import Processes
 from blocklp.general_solvers.solvers import reference
 from blocklp.oracles import AtMostOne
 from blocklp.problems.mis import WeightedGraph, clique_model
+from blocklp.problems.qpbo import Qubo, roof_duality_model
 
 from .processes import alike, model, random_qubo, together, told
 
@@ -186,3 +188,41 @@ def test_meshes_and_groups_of_some_processes():
     answers = together(on_mesh, 2)
     assert alike(answers)["status"] is bl.Status.OPTIMAL
     assert {answer["own"] for answer in answers} == {answers[0]["hash"]}
+
+
+def on_grid(passes):
+    """A solve of a square grid, and what its last pass did in turn: points of blocks, messages begun, and waits."""
+    from blocklp.distributed import numba_sums
+    from blocklp.kernels import numba_instances
+
+    side, done = 150, []
+    node = torch.arange(side * side).view(side, side)
+    pairs = torch.cat([torch.stack([node[:, :-1], node[:, 1:]], -1).view(-1, 2), torch.stack([node[:-1], node[1:]], -1).view(-1, 2)])
+    random = np.random.default_rng(0)
+    pairs = pairs[pairs[:, 0].argsort(stable=True)].numpy()
+    qubo = Qubo.from_terms(random.normal(size=side * side), pairs, random.normal(size=len(pairs)))
+    solver = roof_duality_model(qubo).compile(backend="numba")
+    with pytest.MonkeyPatch.context() as patch:
+        begin, points = Processes.begin_sum, numba_instances.tile_points
+
+        def begun(self, values):
+            done.append(("sent", values.numel()))
+            finish = begin(self, values)
+            return lambda: (done.append(("waited", values.numel())), finish())[1]
+
+        patch.setattr(Processes, "begin_sum", begun)
+        patch.setattr(numba_sums, "tile_points", lambda *given: (done.append(("points", len(given[-1]))), points(*given))[1])
+        found = solver.solve(mesh=True, tol=0.0, passes=passes)
+    last = max((k for k, (what, _) in enumerate(done) if what == "points"), default=0)  # one process sends nothing
+    return told(found) | {"done": done[last - 2 : last + 4]}
+
+
+def test_sums_are_sent_before_blocks_that_share_nothing_with_other_processes():
+    pytest.importorskip("numba", reason="loops that numba compiles overlap with messages")
+    alone, answers = together(on_grid, 1, 40)[0], together(on_grid, 2, 40)
+    assert alike_but_for_seconds(answers)["hash"] == alone["hash"]
+    for answer in answers:
+        (first, few), begun, (then, many), marks, waited, agreed = answer["done"]
+        assert (first, then) == ("points", "points") and 0 < few < 64 < many
+        assert begun[0] == "sent" and 100 < begun[1] < 2000 and waited == ("waited", begun[1])
+        assert marks == ("sent", 2) and agreed == ("waited", 2)
