@@ -172,8 +172,10 @@ class Constraints:
         """Largest relative violation of a row."""
         if self.matrix.shape[:2] == (1, 1) and self.lower.shape[:2] == (1, 1) and self.matrix.numel() <= 256:
             run = RUN if point.device.type == "cpu" else max(1, point.shape[1])
-            runs = zip(torch.split(point, run, 1), torch.split(size, run, 1), strict=True)
-            return torch.cat([self._violated_by_entries(*own) for own in runs], 1)
+            worst = point.new_empty(point.shape[:2])
+            for own in zip(*(torch.split(values, run, 1) for values in (worst, point, size)), strict=True):
+                own[0].copy_(self._violated_by_entries(*own[1:]))
+            return worst
         lower, upper = self.lower.to(point), self.upper.to(point)
         activity = self._products(point)
         outside = (activity < lower) | (activity > upper)

@@ -19,7 +19,6 @@ from blocklp.engine.status_record import Readout, StatusRecord, status_record
 from blocklp.engine.stopping import Moment, StopRules
 from blocklp.kernels.heap import trim
 from blocklp.kernels.plan import Plan
-from blocklp.kernels.settings import KEPT_BYTES
 from blocklp.methods import Method
 from blocklp.methods.base import StateParts
 from blocklp.status import Status
@@ -224,8 +223,7 @@ class Chunk:
             primal = self.results.primal[self.active.held]
             value = self.best.evaluate(self.plan, self.state.duals, primal)
             schedule.passes += 1
-        if not self.problem.totals.whole and 8 * self.problem.copies > KEPT_BYTES:
-            trim()  # points take most memory, of which each of several processes shall need little
+        trim(self.problem)  # points take most memory
         points = self.candidates.update(self.plan, self.method, self.state, self.best.value, self.active)
         packed = status_record(self.plan, self.best.value, value, *points, self.state.eta)
         limits = schedule.out_of_passes, schedule.out_of_time

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from blocklp.engine.best_bound import NOTICED
+from blocklp.kernels.heap import trim
 from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
 from blocklp.methods.base import where
@@ -208,6 +209,7 @@ def violation(plan: Plan, x: Tensor) -> Tensor:
         return problem.totals.greatest(torch.maximum(worst, program.violation(problem, x)))
     if problem.rows is not None:
         worst = torch.maximum(worst, problem.rows.violation(x, size))
+    trim(problem)  # nothing takes more memory than what follows
     copies, sizes = problem.coupling.spread(x), problem.coupling.spread(size)
     for group in problem.groups:
         rows = group.constraints

@@ -6,6 +6,9 @@ import ctypes
 from functools import cache
 from typing import Any
 
+from blocklp.decomposition.problem import Decomposition
+from blocklp.kernels.settings import KEPT_BYTES
+
 
 @cache
 def _trim() -> Any:
@@ -16,11 +19,13 @@ def _trim() -> Any:
         return None
 
 
-def trim() -> None:
-    """Give pages of the heap that are free back to the system.
+def trim(problem: Decomposition) -> None:
+    """Give pages of the heap that are free back to the system, where processes share a large instance.
 
     Tensors of less than 32 MB come from the heap, which keeps the gaps that they leave: some hundred MB where
-    vectors take 20 MB each.
+    vectors take 20 MB each, and each of several processes shall need little.
     """
+    if problem.totals.whole or 8 * problem.copies <= KEPT_BYTES:
+        return
     if (trimmed := _trim()) is not None:
         trimmed(0)
