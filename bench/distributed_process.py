@@ -12,6 +12,7 @@ import math
 import resource
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -65,6 +66,14 @@ def drawn(graph: str, pairs: int, own: range) -> tuple[int, NDArray[np.int64], N
     return nodes, np.concatenate(ends), np.concatenate(costs)
 
 
+def files() -> float:
+    """MB of this process that are files in memory, as code is, which processes of one machine share."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssFile"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
 def main() -> None:
     """Solve, and print what it took."""
     rank, world, (store, told) = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:5]
@@ -86,12 +95,18 @@ def main() -> None:
     taken = time.perf_counter() - began
     (early, *start), (late, *end) = MARKS[0], MARKS[-1]
     seconds, cpu = (b - a for a, b in zip(start, end, strict=True))
-    most = torch.tensor([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1e3 * cpu / (late - early)])
+    resident, code = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, files()
+    most = torch.tensor([resident, 1e3 * cpu / (late - early), resident - code])
     dist.all_reduce(most, dist.ReduceOp.MAX)
     hashed = solution_hash(found, mesh=None if world == 1 else True)
     if rank == 0:
         answer = {"edges": int(count), "passes a second": (late - early) / seconds, "CPU ms a pass": float(most[1])}
-        answer |= {"seconds before and after": taken - seconds, "MB a process": float(most[0]), "bound": float(found.bound[0])}
+        answer |= {
+            "seconds before and after": taken - seconds,
+            "MB a process": float(most[0]),
+            "MB of its own": float(most[2]),
+            "bound": float(found.bound[0]),
+        }
         print(json.dumps(answer | {"hash": hashed}))
     dist.barrier()
     dist.destroy_process_group()

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bench.data import BESIDE, data
+from bench.data import data
 from blocklp.problems.verification import from_torch
 from blocklp.problems.verification.images import image_box, read_image
 from blocklp.problems.verification.network import Network
@@ -90,8 +90,10 @@ def network_of(net: str) -> Network:
 
 def images() -> Path:
     """Images of CIFAR-10 with labels: the first hundred of the test set, or the first fifty of them."""
-    some = BESIDE / "verification" / "images" / "cifar10_test_rows0-49.csv"
-    return some if some.exists() else data("verification/images/cifar10_test.csv")
+    try:
+        return data("verification/images/cifar10_test_rows0-49.csv")
+    except FileNotFoundError:
+        return data("verification/images/cifar10_test.csv")
 
 
 def problem(net: str, radius: int, row: int) -> Problem:

@@ -65,6 +65,10 @@ class MissingDependencyError(BlocklpError, ImportError):
     """An optional package is needed and not installed."""
 
 
+class LicenceError(BlocklpError, RuntimeError):
+    """The licence of another solver does not cover an LP."""
+
+
 class TimeLimitError(BlocklpError, TimeoutError):
     """The time limit was reached before there was anything to return."""
 

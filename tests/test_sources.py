@@ -114,6 +114,13 @@ def options() -> dict[str, frozenset[str]]:
     return found
 
 
+def needed(name: str) -> list[set[str]]:
+    """Of each of these sets a command needs an option."""
+    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+    found = [set(p.opts) for p in command.params if p.required and p.param_type_name == "option"]
+    return [*found, {"--unary", "--scribbles"}] if name == "densecrf" else found
+
+
 def runs(command: str) -> bool:
     """Whether a command exists: a case, a module, or a command with these options and this method."""
     words = command.split()
@@ -122,7 +129,9 @@ def runs(command: str) -> bool:
     if words[0] == "python":
         return (ROOT / f"{words[2].replace('.', '/')}.py").is_file()
     known = next((found for name, found in options().items() if words[1 : 1 + len(name.split())] == name.split()), None)
-    if known is None or not {word for word in words if word.startswith("--")} <= known:
+    given = {word for word in words if word.startswith("--")}
+    whole = len(words) > 2 and not words[2].startswith("--")  # and no mention of an option of the command
+    if known is None or not given <= known or (whole and not all(given & one for one in needed(words[1]))):
         return False
     method = words[words.index("--method") + 1] if "--method" in words else None
     return method is None or method in (DENSECRF if words[1] in ("densecrf", "stereo") else METHODS)

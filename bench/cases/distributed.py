@@ -76,8 +76,8 @@ def _said(running: list[subprocess.Popen[str]]) -> Record:
     "that of this row, on the same graph. `weak` is that of two solves of half the edges, a process each, that run at the same "
     "time and share nothing but the machine, by the clock in brackets: 1 where agreement takes no time. `seconds before and "
     "after` are those of joining parts, the first passes and final bounds. `MB a process` is the largest resident size of a "
-    "process, of which some 375 are Python, torch and compiled loops. `same bits` says whether the hash is that of `fixed` "
-    "with one process.",
+    "process, of which some 375 are Python, torch and compiled loops; `MB of its own` leaves out what processes of one machine "
+    "share, files in memory, as code is. `same bits` says whether the hash is that of `fixed` with one process.",
 )
 def run(quick: bool) -> Iterator[Record]:
     alone: dict[tuple[str, int], Record] = {}

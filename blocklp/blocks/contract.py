@@ -30,9 +30,6 @@ LARGE = 20_000
 PADDED = 8
 """Times the numbers of a block's point that the entries of a sparse system, zeros behind included, may be."""
 
-RUN = 2**14
-"""Blocks of each instance that a CPU tests at once: tensors in between are small then, and reuse memory."""
-
 Rows = Tensor | slice
 """Some instances: their numbers ``(k,)`` int64, or a slice."""
 
@@ -106,6 +103,13 @@ class Constraints:
         below, above = (None if side is None else own(side) for side in (self.below, self.above))
         return Constraints(own(self.matrix), own(self.lower), own(self.upper), below, above)
 
+    def part(self, blocks: slice) -> Constraints:
+        """The systems of some blocks."""
+        names = ("matrix", "lower", "upper", "below", "above")
+        own = {name: side for name in names if (side := getattr(self, name)) is not None}
+        several = {name: side[:, blocks] for name, side in own.items() if side.shape[1] > 1}
+        return dataclasses.replace(self, **several) if several else self
+
     def within(self, below: Tensor, above: Tensor) -> Constraints:
         """The system with further bounds ``(batch or 1, blocks or 1, dim)``."""
         if self.below is not None and self.above is not None:
@@ -171,11 +175,7 @@ class Constraints:
     def _rows_violated(self, point: Tensor, size: Tensor) -> Tensor:
         """Largest relative violation of a row."""
         if self.matrix.shape[:2] == (1, 1) and self.lower.shape[:2] == (1, 1) and self.matrix.numel() <= 256:
-            run = RUN if point.device.type == "cpu" else max(1, point.shape[1])
-            worst = point.new_empty(point.shape[:2])
-            for own in zip(*(torch.split(values, run, 1) for values in (worst, point, size)), strict=True):
-                own[0].copy_(self._violated_by_entries(*own[1:]))
-            return worst
+            return self._violated_by_entries(point, size)
         lower, upper = self.lower.to(point), self.upper.to(point)
         activity = self._products(point)
         outside = (activity < lower) | (activity > upper)
@@ -391,6 +391,11 @@ class BlockType:
     def select(self, rows: Rows) -> Self:
         """A copy with the block data of some instances: their numbers ``(k,)`` int64, or a slice of them."""
         return self.with_data(**{k: pick(v, rows) for k, v in self.tensors().items() if v.shape[0] > 1})
+
+    def part(self, blocks: Rows) -> Self:
+        """A copy with the block data of some blocks: their numbers ``(k,)`` int64, or a slice of them."""
+        own = {k: v[:, blocks] for k, v in self.tensors().items() if v.shape[1] > 1}
+        return self.with_data(**own) if own else self
 
     def __repr__(self) -> str:
         return f"{self.name}()"

@@ -62,6 +62,10 @@ class NonnegativeCosts(BlockType):
         upper = pick(self.upper, rows) if len(self.upper) > 1 else self.upper
         return type(self)(self.kind.select(rows), upper)
 
+    def part(self, blocks: Rows) -> Self:
+        """A copy for some blocks."""
+        return type(self)(self.kind.part(blocks), self.upper[:, blocks])
+
     @property
     def name(self) -> str:
         """The name of the wrapped type."""

@@ -35,6 +35,10 @@ TABLE_LIMIT = 32
 """Vertex tables longer than this are treated as general oracles: the work on weights grows with the table."""
 
 
+RUN = 2**14
+"""Blocks, or variables, of each instance that a CPU completes or tests at once."""
+
+
 @dataclass(frozen=True)
 class Group:
     """The blocks of one type.
@@ -369,22 +373,51 @@ class Decomposition:
         if self.rows is not None or not self.testable or not able:
             return None
         found, known = x.clone(), True
-        for group in filter(lambda own: own.blocks, groups):
-            assert isinstance(group.type, HasCompletion)
+        for group, blocks in ((own, blocks) for own in groups for blocks in self.runs(own)):
+            kind = group.type.part(blocks)
+            assert isinstance(kind, HasCompletion)
             private = [i for i, shared in enumerate(group.pattern) if not shared]
-            own, cost = torch.empty(2, len(x), group.dim, group.blocks, dtype=x.dtype, device=x.device)
-            for i, (first, last) in enumerate(group.spans):
+            spans = [(first + blocks.start, first + blocks.stop) for first, _ in group.spans]
+            size = blocks.stop - blocks.start
+            own, cost = torch.empty(2, len(x), group.dim, size, dtype=x.dtype, device=x.device)
+            for i, span in enumerate(spans):
                 into, values = (cost, self.cost) if i in private else (own, x)
-                into[:, i] = self.coupling.spread_part(values, first, last)
-            best = group.type.complete(cost.transpose(1, 2), own.transpose(1, 2), group.shared)
+                into[:, i] = self.coupling.spread_part(values, *span)
+            best = kind.complete(cost.transpose(1, 2), own.transpose(1, 2), group.shared)
             if best is None:
                 known = False
                 break
-            best = best if group.valid is None else best * group.valid[..., None]
+            best = best if group.valid is None else best * group.valid[:, blocks, None]
             for values, i in zip(best.unbind(-1), private, strict=True):
-                index = self.coupling.index[:, slice(*group.spans[i])]
+                index = self.coupling.index[:, slice(*spans[i])]
                 found.scatter_(1, index.expand(len(found), -1), values)
         return found if bool(self.totals.everywhere(torch.tensor(known))) else None
+
+    def runs(self, group: Group) -> list[slice]:
+        """All blocks of a group, on a CPU in runs of :data:`RUN`, whose tensors reuse memory."""
+        run = max(group.blocks, 1) if self.cost.device.type != "cpu" or self.coupling.maps else RUN
+        return [slice(first, min(first + run, group.blocks)) for first in range(0, group.blocks, run)]
+
+    def of_blocks(self, values: Tensor, group: Group, blocks: slice) -> Tensor:
+        """Give copies of some blocks the values of their variables.
+
+        Parameters
+        ----------
+        values : Tensor
+            ``(batch, variables)``.
+        group, blocks : Group, slice
+            The blocks.
+
+        Returns
+        -------
+        Tensor
+            ``(batch, blocks, dim)``.
+        """
+        if self.coupling.maps:
+            return group.blockwise(self.coupling.spread_part(values, group.start, group.stop))[:, blocks]
+        index = group.rows(self.coupling.index)[..., blocks]
+        own = values.gather(1, index.flatten(1).expand(len(values), -1))
+        return own.view(len(values), group.dim, -1).transpose(1, 2)
 
     def value(self, duals: Tensor) -> Tensor:
         """The dual value of multipliers ``(batch, copies)``: one pass, ``(batch,)``."""

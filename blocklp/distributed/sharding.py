@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blocklp.blocks.contract import BlockType
 from blocklp.decomposition.problem import Decomposition, Group
 from blocklp.distributed.partition import owners
 from blocklp.distributed.processes import PIECE, Processes
@@ -88,12 +87,6 @@ class InstancePart:
 def _cut(chosen: Chosen, copies: Tensor) -> Tensor:
     """Some blocks' copies, of all copies ``(batch, copies)``."""
     return torch.cat([group.rows(copies)[..., which].flatten(1) for group, which in chosen], 1)
-
-
-def _data(kind: BlockType, which: Tensor) -> BlockType:
-    """The type with the block data of some blocks, which it does not share with that of all blocks."""
-    several = {name: own for name, own in kind.tensors().items() if own.shape[1] > 1}
-    return kind.with_data(**{name: own[:, which] for name, own in several.items()})
 
 
 def sharded(
@@ -210,7 +203,7 @@ def groups_of(chosen: Chosen, several: Tensor, processes: Processes) -> tuple[Gr
     for group, which in chosen:
         start, kind, count = groups[-1].stop if groups else 0, group.type, group.blocks
         if isinstance(which, Tensor):
-            kind, count = _data(group.type, which), len(which)
+            kind, count = group.type.part(which), len(which)
         groups.append(replace(group, type=kind, blocks=count, start=start, known=None))
     own = torch.cat([g.rows(several[None])[0].any(1) for g in groups]).long()
     coupled = torch.split(processes.greatest(own).double(), [g.dim for g in groups])

@@ -164,7 +164,7 @@ class SharedCoupling(Coupling):
             As in :func:`integer_copies`.
         """
         if iterate is not None:
-            copies = copies + copies - iterate
+            copies = (copies + copies).sub_(iterate)
         most = self.processes.greatest(largest_shared(self, copies))
         finite = torch.isfinite(most)
         assumed = torch.frexp(torch.where(finite, most, 0.0))[1].long() + 1  # it may grow
@@ -291,7 +291,7 @@ def integer_copies(
         ``(batch,)`` float64: the largest magnitude of what is added, infinite where one is not finite.
     """
     if iterate is not None:
-        copies = copies + copies - iterate
+        copies = (copies + copies).sub_(iterate)
     here, slots = coupling.slots
     own = copies.index_select(1, here).double().mul_(scale[:, None]).round_()
     sums = torch.zeros(len(copies), len(coupling.several), dtype=torch.long)

@@ -20,6 +20,7 @@ from blocklp.decomposition.problem import Decomposition
 from blocklp.distributed.agreed_deadline import AgreedDeadline
 from blocklp.distributed.checkpoints import Checkpoints
 from blocklp.distributed.hashing import problem_hash
+from blocklp.distributed.heap import little_kept
 from blocklp.distributed.processes import Mesh, Processes, taking_part
 from blocklp.distributed.sharding import InstancePart, sharded
 from blocklp.distributed.stated_parts import StatedPart, outline
@@ -156,7 +157,8 @@ class SharedSolve:
         if kept is not None:
             begin, hooks = replace(begin, snapshot=kept.find()), replace(hooks, save=kept.save)
         del plan, problem  # of whose tensors a part has its own
-        results = run_settled(own, method, dtype, limits, begin, hooks)
+        with little_kept(own.problem):
+            results = run_settled(own, method, dtype, limits, begin, hooks)
         x, seconds = _points(results.x, part, processes), processes.from_first(results.seconds)
         duals = part.placed(results.duals)
         if self.stated is None:

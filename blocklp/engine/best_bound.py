@@ -127,6 +127,7 @@ def improved_bounds(
     charge = problem.totals.over_variables(residual.abs().mul_(problem.upper - problem.lower))
     shares = ~(charge <= allowed) | torch.isinf(allowed)
     shared = duals if known_empty(shares) else duals + problem.to_dual(residual.mul_(shares[:, None]))
+    del residual  # what follows takes most memory
     bound = corrected(problem, shared, problem.value(shared))
     return bound, keep(bound, duals, best, best_duals, noticed)
 

@@ -17,7 +17,6 @@ from blocklp.engine.records import Repair, Results, Snapshot, Start, picked, zer
 from blocklp.engine.schedule import CheckSchedule
 from blocklp.engine.status_record import Readout, StatusRecord, status_record
 from blocklp.engine.stopping import Moment, StopRules
-from blocklp.kernels.heap import trim
 from blocklp.kernels.plan import Plan
 from blocklp.methods import Method
 from blocklp.methods.base import StateParts
@@ -223,7 +222,6 @@ class Chunk:
             primal = self.results.primal[self.active.held]
             value = self.best.evaluate(self.plan, self.state.duals, primal)
             schedule.passes += 1
-        trim(self.problem)  # points take most memory
         points = self.candidates.update(self.plan, self.method, self.state, self.best.value, self.active)
         packed = status_record(self.plan, self.best.value, value, *points, self.state.eta)
         limits = schedule.out_of_passes, schedule.out_of_time

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from blocklp.decomposition.problem import RUN
 from blocklp.engine.best_bound import NOTICED
-from blocklp.kernels.heap import trim
 from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
 from blocklp.methods.base import where
@@ -64,7 +64,7 @@ def offer(
         agree = ((copies - problem.coupling.spread(found)).abs() <= slack).all(1)
         feasible &= problem.totals.everywhere(agree)
     first = feasible | torch.isinf(primal)
-    primal, x = torch.where(feasible, value, primal), torch.where(first[:, None], found, x)
+    primal, x = torch.where(feasible, value, primal), _either(first, found, x)
     return primal, x, torch.where(better, worst, torch.inf)
 
 
@@ -142,7 +142,7 @@ def point(plan: Plan, mean: Tensor, tolerance: float) -> tuple[Tensor, bool, Ten
     worst = None
     if problem.grid is not None:
         near = torch.where(problem.grid > 0, (x / problem.grid).round() * problem.grid, x)
-        del x  # what follows takes most memory of all passes and checks
+        del x
         torch.minimum(torch.maximum(near, problem.lower, out=near), problem.upper, out=near)
         rounded = problem.completed(near)
         del near
@@ -153,7 +153,7 @@ def point(plan: Plan, mean: Tensor, tolerance: float) -> tuple[Tensor, bool, Ten
             away = violation(plan, rounded)
             finite = problem.totals.everywhere(torch.isfinite(rounded).all(1))
             better &= (away <= tolerance) & finite
-            made = where(better, rounded, made)
+            made = _either(better, rounded, made)
             worst = away if known_empty(~better) else None
     return made, True, worst
 
@@ -202,18 +202,30 @@ def violation(plan: Plan, x: Tensor) -> Tensor:
     problem = plan.problem
     size, program = problem.sizes(x), plan.written
     box = problem if program is None else program.box
-    lower, upper = box.lower, box.upper
-    worst = relative_excess(lower - x, lower.abs(), x.abs(), size)
-    worst = torch.maximum(worst, relative_excess(x - upper, upper.abs(), x.abs(), size)).amax(1)
+    run = RUN if x.device.type == "cpu" else x.shape[1]  # so that tensors reuse memory
+    parts = zip(*(torch.split(own, run, 1) for own in (x, box.lower, box.upper, size)), strict=True)
+    worst = torch.stack([_beyond(*own) for own in parts]).amax(0)
     if program is not None:  # all rows at once
         return problem.totals.greatest(torch.maximum(worst, program.violation(problem, x)))
     if problem.rows is not None:
         worst = torch.maximum(worst, problem.rows.violation(x, size))
-    trim(problem)  # nothing takes more memory than what follows
-    copies, sizes = problem.coupling.spread(x), problem.coupling.spread(size)
     for group in problem.groups:
-        rows = group.constraints
-        if rows is not None and group.blocks:
-            own = rows.relative_violation(group.view(copies), group.view(sizes))
-            worst = torch.maximum(worst, (own if group.valid is None else own * group.valid).amax(1))
+        if (rows := group.constraints) is None:
+            continue
+        for blocks in problem.runs(group):
+            given = (problem.of_blocks(values, group, blocks) for values in (x, size))
+            own = rows.part(blocks).relative_violation(*given)
+            own = own if group.valid is None else own * group.valid[:, blocks]
+            worst = torch.maximum(worst, own.amax(1))
     return problem.totals.greatest(worst)
+
+
+def _beyond(x: Tensor, lower: Tensor, upper: Tensor, size: Tensor) -> Tensor:
+    """Largest relative violation of bounds by some variables ``(batch, k)``: ``(batch,)``."""
+    below = relative_excess(lower - x, lower.abs(), x.abs(), size)
+    return torch.maximum(below, relative_excess(x - upper, upper.abs(), x.abs(), size)).amax(1)
+
+
+def _either(mask: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """:func:`where`, which copies nothing where all instances of a CPU take the first."""
+    return a if known_empty(~mask) else where(mask, a, b)

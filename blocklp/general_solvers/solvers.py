@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blocklp.errors import BlocklpError, MissingDependencyError, ModelError, OptionError, install, needed
+from blocklp.errors import LicenceError, MissingDependencyError, ModelError, OptionError, install, needed
 from blocklp.general_solvers.linear_program import Array, LinearProgram, export, loaded_highs
 from blocklp.general_solvers.small_lp import TOLERANCE
 from blocklp.language.variable_bounds import Bounds
@@ -87,7 +87,7 @@ def reference(
         If the solver is unknown.
     MissingDependencyError
         If its package is not installed.
-    BlocklpError
+    LicenceError
         If Gurobi's licence does not cover the LP.
     """
     of_type(model, Model, "model", "a model", ModelError)
@@ -179,7 +179,7 @@ def _gurobi(program: LinearProgram) -> Answer:
             return words.get(lp.Status, f"gurobi status {lp.Status}"), None
     except gurobipy.GurobiError as error:
         rows, variables = program.A.shape
-        raise BlocklpError(
+        raise LicenceError(
             f"Gurobi refused an LP of {variables} variables and {rows} rows: {error}. The licence that comes "
             f"with gurobipy covers 2000 of either; install a full licence, or use solver='highs'"
         ) from error

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.problem import Group
+from blocklp.decomposition.problem import Decomposition, Group
 from blocklp.decomposition.totals import WHOLE, Totals
 from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
@@ -126,11 +126,16 @@ def residuals(plan: Plan, state: Any) -> tuple[Tensor, Tensor]:
     primal = torch.zeros_like(state.primal_residual)
     for group in problem.groups:
         if group.shares:
-            means = problem.coupling.spread_part(state.mean, group.start, group.stop)
-            away = state.points[:, group.start : group.stop] - means
-            away.view(len(away), group.dim, group.blocks).masked_fill_(group.coupled[:, None] == 0, 0.0)
-            primal = primal + problem.totals.over_blocks_in_order(away.double().square_())
+            primal = primal + problem.totals.over_blocks_in_order(_squares(problem, state, group))
     return primal, moves(problem.counts, state.mean, state.reflected, problem.totals)
+
+
+def _squares(problem: Decomposition, state: Any, group: Group) -> Tensor:
+    """Squared distances ``(batch, copies of the group)`` of points from their mean, zero where uncoupled."""
+    away = problem.coupling.spread_part(state.mean, group.start, group.stop)
+    torch.sub(state.points[:, group.start : group.stop], away, out=away)
+    away.view(len(away), group.dim, group.blocks).masked_fill_(group.coupled[:, None] == 0, 0.0)
+    return away.double().square_()
 
 
 @operation

@@ -93,12 +93,14 @@ def warm_up_command(as_json: Json = False) -> None:
     from rich.console import Console
 
     from blocklp.problems.warm_up import warm_up
+    from blocklp.progress import ElapsedTime
 
     taken: dict[str, float] = {}
-    with interruptible():
+    errors = Console(stderr=True, highlight=False)
+    with interruptible(), ElapsedTime("compiling loops, once on this machine", errors):
         for part, seconds in warm_up():
             taken[part] = seconds
-            Console(stderr=True, highlight=False).print(f"{part}: {seconds:.1f} s")
+            errors.print(f"{part}: {seconds:.1f} s")
         if as_json:
             print(json.dumps(taken))
 

@@ -23,7 +23,7 @@ from blocklp.problems.mis.instance import WeightedGraph
 from blocklp.problems.mis.relaxation import CliqueBlocks, clique_model, solve_mis
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.relaxation import roof_duality_model, solve_qpbo
-from blocklp.progress import Progress
+from blocklp.progress import ElapsedTime, Progress
 
 if TYPE_CHECKING:
     from blocklp.problems.verification import Network, Verdict
@@ -237,7 +237,7 @@ def show_picture(console: Console) -> None:
         return
     from blocklp.problems.densecrf.demo import coffee_crf, segment_coffee, show_coffee
 
-    with one_thread():
+    with one_thread(), ElapsedTime("cutting a picture out; the first time on a machine loops are compiled, for some twenty seconds"):
         crf = coffee_crf()
         results = segment_coffee(crf)
     show_coffee(crf, results, console)

@@ -66,7 +66,8 @@ def run_files(ctx: typer.Context, command: Callable[..., None], files: Sequence[
     quiet, as_json, results = given.get("quiet", False), given["as_json"], Path(given["results"])
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     interrupted = False
-    with Records(results, lambda text: entries_of(text, results)) as records, executor(given["workers"], given["ray"]) as where:
+    name = str(ctx.info_name)
+    with Records(results, lambda text: entries_of(text, results, name)) as records, executor(given["workers"], given["ray"]) as where:
         done = records.found
         left = [file for file in dict.fromkeys(map(str, files)) if file not in done]
         calls = _Calls(command, given | {name: value for name, value in OWN.items() if name in given}, where, deadline)
@@ -74,7 +75,7 @@ def run_files(ctx: typer.Context, command: Callable[..., None], files: Sequence[
         try:
             with interruptible(), CampaignProgress() if live else nullcontext() as progress:
                 for outcome in completed(where, calls.tasks(left), total=len(left), time_limit=deadline, callback=progress):
-                    entry = outcome.value or failed(outcome.key, outcome.error, outcome.seconds)
+                    entry = {"command": name} | (outcome.value or failed(outcome.key, outcome.error, outcome.seconds))
                     records.append(json.dumps(entry, allow_nan=False))
                     done[outcome.key] = entry
                     if not quiet:
@@ -178,21 +179,23 @@ def failed(file: str, error: Exception | None, seconds: float) -> dict[str, Any]
     }
 
 
-def entries_of(text: str, path: Path) -> dict[str, dict[str, Any]]:
+def entries_of(text: str, path: Path, command: str) -> dict[str, dict[str, Any]]:
     """Read lines of JSON by their files.
 
     Raises
     ------
     FormatError
-        A line is none of them.
+        A line is none of them, or of another command.
     """
     found: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(text.splitlines(), 1):
         try:
             entry = json.loads(line)
-            found[entry["file"]], _ = entry, entry["exit_code"]
+            found[entry["file"]], _, by = entry, entry["exit_code"], entry["command"]
         except (ValueError, TypeError, KeyError):
             raise FormatError(f"{path}, line {number}: not the line of a file that was solved; name another file") from None
+        if by != command:
+            raise FormatError(f"{path}, line {number}: what blocklp {by} found, and this is {command}; name another file")
     return found
 
 

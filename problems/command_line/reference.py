@@ -6,7 +6,11 @@ import math
 import time
 from dataclasses import dataclass
 
+from rich.console import Console
+from rich.text import Text
+
 import blocklp as bl
+from blocklp.errors import LicenceError
 from blocklp.general_solvers.linear_program import LinearProgram
 from blocklp.general_solvers.solvers import lp_solver
 from blocklp.problems.printing import json_number
@@ -26,17 +30,30 @@ class Reference:
         return {"solver": self.solver, "status": self.status, "value": json_number(self.value), "seconds": self.seconds}
 
     def __str__(self) -> str:
-        return f"{self.solver}: {self.status}, {self.value:.9g}, {self.seconds:.3g} s"
+        value = "no value" if math.isnan(self.value) else f"{self.value:.9g}"
+        return f"{self.solver}: {self.status}, {value}, {self.seconds:.3g} s"
 
 
 def compare(model: bl.Model, solver: str = "highs") -> Reference:
-    """Solve the LP of a model of one instance by another solver."""
-    result = bl.reference(model, solver)
+    """Solve the LP of a model of one instance by another solver; an LP that its licence does not cover is told as refused."""
+    try:
+        result = bl.reference(model, solver)
+    except LicenceError as error:
+        return _refused(solver, error)
     return Reference(solver, result.status[0], float(result.objective[0]), result.seconds)
 
 
 def compare_program(program: LinearProgram, solver: str) -> Reference:
-    """Solve an LP by another solver."""
+    """Solve an LP by another solver, as :func:`compare`."""
     began = time.perf_counter()
-    status, point = lp_solver(solver)(program)
+    try:
+        status, point = lp_solver(solver)(program)
+    except LicenceError as error:
+        return _refused(solver, error)
     return Reference(solver, status, math.nan if point is None else program.value(point), time.perf_counter() - began)
+
+
+def _refused(solver: str, error: LicenceError) -> Reference:
+    """Say why there is no answer; what the command itself finds is printed all the same."""
+    Console(stderr=True, soft_wrap=True, highlight=False).print(Text(f"--reference: {error}"))
+    return Reference(solver, "refused", math.nan, 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -116,8 +117,8 @@ def _columns(rows: Sequence[RelaxationRow]) -> dict[str, list[str]]:
     if rows[0].reference is not None:
         compared = [row.reference for row in rows if row.reference is not None]
         columns |= {
-            f"{compared[0].solver} LP": [f"{by.value:.8g}" for by in compared],
-            "difference": [f"{_difference(row):+.1e}" for row in rows],
+            f"{compared[0].solver} LP": [by.status if math.isnan(by.value) else f"{by.value:.8g}" for by in compared],
+            "difference": ["" if math.isnan(_difference(row)) else f"{_difference(row):+.1e}" for row in rows],
             "its seconds": [f"{by.seconds:.2f}" for by in compared],
         }
     return columns | {"LP status": [_styled(lp.status[0]) for lp in lps]}
@@ -205,7 +206,7 @@ def show_exact(rows: Sequence[ExactRow], console: Console) -> None:
         "gap": [f"{100 * f.gap:.2f} %" for f in found],
         "nodes": [str(f.nodes) for f in found],
         "seconds": [f"{f.seconds:.2f}" for f in found],
-        "status": ["[green]proven[/]" if f.proven else _styled(f.status) for f in found],
+        "status": [f"[green]{f.status}, proven[/]" if f.proven else _styled(f.status) for f in found],
     }
     print_table(_table(columns), console)
 

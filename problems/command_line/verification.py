@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from blocklp.deadline import Deadline
-from blocklp.errors import BlocklpError, OptionError
+from blocklp.errors import BlocklpError, LicenceError, OptionError
 from blocklp.problems.command_line.options import Against, Device, OneJson, Quiet, Ray, Silent, Workers, executor
 from blocklp.problems.command_line.process import EXIT_ERROR, EXIT_INTERRUPTED, interruptible, leaving, until
 from blocklp.problems.files import MAX_BYTES
@@ -385,7 +385,12 @@ def _bounds_command(
     with interruptible(), nullcontext() if quiet else ElapsedTime(f"bounding {network.name}"):
         found = bounds.network_bounds(network, lower, upper, method=method, steps=steps, gap=gap, time_limit=deadline)
         before = None if figure is None else bounds.network_bounds(network, lower, upper, method="interval")
-    other = None if reference is None else report.output_optima(found, reference)
+    other = None
+    if reference is not None:
+        try:
+            other = report.output_optima(found, reference)
+        except LicenceError as error:
+            typer.echo(f"--reference: {error}", err=True)
     margin = report.margin(found.layers, label) if label is not None and network.outputs > 1 else None
     predicted = int(network(point[None].to(network.device))[0].argmax())
     title = f"{network.name}, {image.name}, eps {eps}, {found.method}"

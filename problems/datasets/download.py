@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from blocklp.errors import FormatError, needed
+from blocklp.errors import FormatError, OptionError, needed
 from blocklp.problems.datasets.catalogue import DataSet, Remote, chosen, data_folder
 
 SECONDS = 30.0
@@ -69,7 +69,7 @@ def fetch(
     Raises
     ------
     OptionError
-        There is no such set.
+        There is no such set, or the mirror is no address of http or https.
     MissingDependencyError
         pooch is not installed.
     ConnectionError
@@ -78,6 +78,8 @@ def fetch(
         A file is other than the table says.
     """
     wanted, root = chosen(name), folder or data_folder()
+    if mirror is not None and not mirror.startswith(("http://", "https://")):
+        raise OptionError(f"the mirror is {mirror!r}; give an address that begins with http:// or https://")
     with needed("data sets are fetched by pooch, which is not installed", "data"):
         import pooch
     pooch.get_logger().setLevel("WARNING")

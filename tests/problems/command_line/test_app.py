@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 import blocklp as bl
 import blocklp.problems.qpbo
+from blocklp.errors import LicenceError
 from blocklp.problems.command_line import demo as tour
 from blocklp.problems.command_line import mis, mrf
 from blocklp.problems.command_line.app import OPTIONAL, app
@@ -198,6 +199,20 @@ def test_interrupt_outside_the_solve_is_one_line(write, monkeypatch):
     monkeypatch.setattr(blocklp.problems.qpbo, "read_qubo", interrupt)
     result = run("qpbo", write("a.sparse", QUBO), code=130)
     assert (result.stdout, result.stderr) == ("", "interrupted\n")
+
+
+def test_an_answer_is_printed_although_the_reference_is_refused(write, monkeypatch):
+    def refused(model, solver):
+        raise LicenceError(f"{solver} covers 2000 variables")
+
+    monkeypatch.setattr("blocklp.reference", refused)
+    given = "qpbo", write("g.mc", TRIANGLE), "--reference", "gurobi"
+    shown = run(*given)
+    assert "refused" in shown.stdout and "gurobi LP" in shown.stdout
+    assert "--reference: gurobi covers 2000 variables" in shown.stderr
+    [entry] = json.loads(run(*given, "--json").stdout)
+    assert entry["bound"] == pytest.approx(-3)
+    assert entry["reference"]["status"] == "refused" and entry["reference"]["value"] is None
 
 
 def test_reference_agrees(write):

@@ -55,7 +55,7 @@ def test_lines_are_those_of_the_file_alone(write, tmp_path, command, name, text,
     assert found.pop("exit_code") == 0
     for entry in (alone, found):
         del entry["seconds"]
-    assert found == alone
+    assert found == alone | {"command": command}
     if value is not None:
         assert found["bound"] == pytest.approx(value, rel=1e-3)
 
@@ -67,6 +67,11 @@ def test_options_that_do_not_fit_are_refused(write, tmp_path):
     assert "give one" in run("qpbo", file, "--results", out, "--workers", "2", "--ray", "auto", code=2).stderr
     program = write("p.lp", PROGRAM)
     assert "--results" in run("lp", program, program, code=2).stderr
+    theirs = tmp_path / "theirs.jsonl"
+    run("qpbo", file, "--results", theirs)
+    known = theirs.read_text()
+    assert "what blocklp qpbo found, and this is mis" in run("mis", file, "--results", theirs, code=2).stderr
+    assert theirs.read_text() == known
     out.write_text('{"other": 1}\n')
     assert "line 1" in run("qpbo", file, "--results", out, code=2).stderr and out.read_text() == '{"other": 1}\n'
 

@@ -171,6 +171,7 @@ def test_command_refuses(server, tmp_path, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     assert "no data set 'large'; choose one of small" in run("fetch", "large", code=2).stderr
     assert "has no folder 'small/net'; choose one of small, small/nets" in run("fetch", "small/net", code=2).stderr
+    assert "begins with http://" in run("fetch", "small", "--to", tmp_path, "--mirror", "file:///sets", code=2).stderr
     server.files.clear()
     result = run("fetch", "small", "--to", tmp_path, "--mirror", "http://127.0.0.1:9/none", code=2)
     assert result.stdout == "" and result.stderr.startswith("error: http://127.0.0.1:9/none/small/")
