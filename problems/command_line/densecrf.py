@@ -364,7 +364,7 @@ def method_options(method: str, settings: Sequence[str]) -> dict[str, Any]:
         try:
             found[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
-            found[name] = value  # a word
+            found[name] = {"true": True, "false": False}.get(value, value)  # or a word
     check_options(METHODS, method, found)
     return found
 

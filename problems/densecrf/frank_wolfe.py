@@ -81,16 +81,24 @@ def line_search(crf: DenseCRF, now: Point, other: Point, decrease: Tensor, diago
     return crf.per_point(torch.where(decrease > 0, share, 0.0).clamp(max=1))
 
 
-def dominant_diagonal(crf: DenseCRF) -> Tensor:
-    """The d that makes the relaxation convex: ``(points, labels)`` float64 (2.1.5.5, for compatibilities less their medians).
+def dominant_diagonal(crf: DenseCRF, centred: bool = True) -> Tensor:
+    """The d that makes the relaxation convex: ``(points, labels)`` float64 (2.1.5.5).
 
     Kernels with different compatibilities are bounded one by one.
+
+    Parameters
+    ----------
+    crf : DenseCRF
+        The energy.
+    centred : bool
+        Whether compatibilities count less their medians, which makes d least and changes no energy; as printed they do not.
     """
     total = torch.zeros_like(crf.unary, dtype=torch.float64)
     labels = torch.eye(crf.labels, dtype=torch.float64, device=crf.unary.device)
     for kernel in crf.kernels:
         compatibility = kernel.compare(labels)
-        spread = (compatibility - compatibility.median()).abs().sum(1)
+        middle = compatibility.median() if centred else 0.0
+        spread = (compatibility - middle).abs().sum(1)
         total += (kernel.sums - kernel.diagonal).clamp(min=0) / 2 * spread
     return total
 
@@ -187,10 +195,15 @@ class ConvexBound:
 
     Convexity gives :math:`\tfrac12 x^\top H x \ge x^\top H y - \tfrac12 y^\top H y` with :math:`H = P + 2D` for every labelling x,
     so :math:`\sum_a \min_i (\phi - d + H y)_{a:i} - \tfrac12 y^\top H y`, and the cliques' costs, is at most the energy of x.
+
+    Parameters
+    ----------
+    crf, centred
+        As for :func:`dominant_diagonal`.
     """
 
-    def __init__(self, crf: DenseCRF) -> None:
-        self.crf, self.diagonal = crf, dominant_diagonal(crf)
+    def __init__(self, crf: DenseCRF, centred: bool = True) -> None:
+        self.crf, self.diagonal = crf, dominant_diagonal(crf, centred)
         self.linear = crf.unary.double() - self.diagonal
         # P y is of the filter's precision, and enters once against x and half against y; all else is of double precision.
         reach = torch.zeros_like(self.linear[:, :1])

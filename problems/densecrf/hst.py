@@ -2,7 +2,7 @@ r"""General label compatibilities through random trees (thesis, A.1.6; Kumar & K
 
 A tree of clusters of labels, drawn at random (Fakcharoenphol, Rao & Talwar 2004), gives a tree metric that is nowhere below the
 compatibility, and in expectation O(log labels) above a metric at most.  The labelling problem is solved on several trees, by the
-LP (A.1.6.1), as Algorithm 7 but with PROX-LP's steps, or cluster by cluster from the root to the leaves, and every labelling is
+LP (A.1.6.1), by the steps of Algorithm 7 or of PROX-LP, or cluster by cluster from the root to the leaves, and every labelling is
 judged by the true energy.
 
 The thesis calls any semi-metric fit; the theorem needs the triangle inequality.  Here the clusters are those of the shortest paths
@@ -13,8 +13,10 @@ of this method are those of cuts below the compatibility (:func:`~blocklp.proble
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -26,6 +28,11 @@ from blocklp.problems.densecrf.kernel import Kernel
 from blocklp.problems.densecrf.mean_field import settle
 from blocklp.problems.densecrf.prox_lp import prox_lp
 from blocklp.problems.densecrf.run import Run
+from blocklp.problems.densecrf.sg_lp import sg_lp
+from blocklp.problems.method_options import check_counts
+
+SOLVERS = "prox", "subgradient"
+"""What solves the problem of a tree."""
 
 DRAWS = 8
 """Trees drawn for each one kept."""
@@ -68,8 +75,8 @@ class LabelTree:
         return Cuts(torch.cat([self.members(k) for k in range(len(self.partitions))], 1), torch.cat(self.lengths(costs)))
 
 
-def random_tree(costs: Tensor, draw: torch.Generator) -> LabelTree:
-    """Draw a tree: balls around the labels in random order, of radii that halve from level to level, divide the clusters.
+def random_tree(costs: Tensor, draw: torch.Generator, r: float = 2.0) -> LabelTree:
+    """Draw a tree: balls around the labels in random order, of radii that shrink from level to level, divide the clusters.
 
     Parameters
     ----------
@@ -77,12 +84,14 @@ def random_tree(costs: Tensor, draw: torch.Generator) -> LabelTree:
         ``(labels, labels)`` float64: a semi-metric.
     draw : Generator
         Where random numbers come from.
+    r : float
+        By what radii shrink, above 1.
     """
     labels = len(costs)
     metric = shortest_paths(costs)
     order = torch.randperm(labels, generator=draw)
-    # From half the diameter to the whole, with density 1 / radius.
-    radius = float(metric.max()) * 2 ** (float(torch.rand((), generator=draw, dtype=torch.float64)) - 1)
+    # From one r-th of the diameter to the whole, with density 1 / radius.
+    radius = float(metric.max()) * r ** (float(torch.rand((), generator=draw, dtype=torch.float64)) - 1)
     least = float(metric[metric > 0].min()) if bool((metric > 0).any()) else torch.inf
     now, partitions = torch.zeros(labels, dtype=torch.int64), []
     while radius >= least:
@@ -92,13 +101,13 @@ def random_tree(costs: Tensor, draw: torch.Generator) -> LabelTree:
         if int(finer.max()) > int(now.max()):
             now = finer
             partitions.append(now)
-        radius /= 2
+        radius /= r
     if not partitions or int(now.max()) < labels - 1:
         partitions.append(torch.arange(labels))
     return LabelTree(torch.stack(partitions))
 
 
-def random_trees(costs: Tensor, trees: int, seed: int) -> list[LabelTree]:
+def random_trees(costs: Tensor, trees: int, seed: int, r: float = 2.0) -> list[LabelTree]:
     """Draw eight times as many trees and keep those of least sum of distances: least mean distortion above the same costs.
 
     Parameters
@@ -107,9 +116,11 @@ def random_trees(costs: Tensor, trees: int, seed: int) -> list[LabelTree]:
         ``(labels, labels)``: costs of pairs of labels.
     trees, seed : int
         How many trees to keep, and the seed of the draw.
+    r : float
+        As for :func:`random_tree`.
     """
     draw = torch.Generator().manual_seed(seed)
-    drawn = [random_tree(costs, draw) for _ in range(DRAWS * trees)]
+    drawn = [random_tree(costs, draw, r) for _ in range(DRAWS * trees)]
     return sorted(drawn, key=lambda tree: float(tree.cuts(costs).distances().sum()))[:trees]
 
 
@@ -122,7 +133,16 @@ def shortest_paths(costs: Tensor) -> Tensor:
 
 
 def hst(
-    run: Run, *, trees: int = 4, seed: int = 0, top_down: bool = False, weight: float = 1.0, outer: int = 5, inner: int = 5
+    run: Run,
+    *,
+    trees: int = 4,
+    seed: int = 0,
+    top_down: bool = False,
+    weight: float = 1.0,
+    outer: int = 5,
+    inner: int = 5,
+    r: float = 2.0,
+    solver: str = "prox",
 ) -> None:
     r"""Solve the labelling problem on random trees and combine what they find.
 
@@ -143,29 +163,39 @@ def hst(
         steps are fewer, and nothing is settled before the leaves are seen.
     weight, outer, inner : float and int
         Those of :func:`~blocklp.problems.densecrf.prox_lp.prox_lp`, for every tree or level.
+    r : float
+        By what the radii of clusters shrink from level to level, above 1: the r of an r-HST.
+    solver : str
+        "prox", or "subgradient" for the steps of Algorithm 7, ``outer * inner`` of them, of length 1 / (1 + t).
 
     Raises
     ------
     OptionError
-        If a number is not positive.
+        If a number is not positive, r not above 1, or the solver is another one.
     ModelError
         If a compatibility is not a semi-metric: negative, or with costs on its diagonal.
     """
     if trees < 1:
         raise OptionError(f"trees is {trees}; give at least 1")
+    if not 1 < r < math.inf or solver not in SOLVERS:
+        raise OptionError(f"r is {r} and solver {solver!r}; give a number above 1, and 'prox' or 'subgradient'")
+    solve = partial(prox_lp, weight=weight, outer=outer, inner=inner)
+    if solver == "subgradient":
+        check_counts(outer=outer, inner=inner)
+        solve = partial(sg_lp, steps=outer * inner, step="printed")
     crf = run.crf
     run.bounded(crf.lower_bound(crf.subgradient(crf.level, 2), torch.float64))
     costs = [compatibility(kernel, crf.labels) for kernel in crf.kernels]
     mean = sum((k.weight * c for k, c in zip(crf.kernels, costs, strict=True)), torch.zeros(crf.labels, crf.labels).double())
     allowed = torch.nn.functional.one_hot(run.start.argmax(1), crf.labels).bool()
     unit = crf.per_point(run.unit).to(crf.unary)
-    for tree in random_trees(mean, trees, seed):
+    for tree in random_trees(mean, trees, seed, r):
         if top_down:
-            found, stopped = _descend(run, tree, costs, weight, outer, inner)
+            found, stopped = _descend(run, tree, costs, solve)
         else:
             part = _TreeRun(run, replace(crf, kernels=_with(crf.kernels, [tree.cuts(c).distances() for c in costs])))
             part.start = (-crf.unary / unit).softmax(1)
-            prox_lp(part, weight=weight, outer=outer, inner=inner)
+            solve(part)
             found, stopped = part.y.argmax(1), part.stopped
         if stopped:
             return
@@ -178,7 +208,7 @@ def compatibility(kernel: Kernel, labels: int) -> Tensor:
     return 1 - torch.eye(labels, dtype=torch.float64) if kernel.compatibility is None else kernel.compatibility.cpu()
 
 
-def _descend(run: Run, tree: LabelTree, costs: list[Tensor], weight: float, outer: int, inner: int) -> tuple[Tensor, bool]:
+def _descend(run: Run, tree: LabelTree, costs: list[Tensor], solve: Callable[[Run], None]) -> tuple[Tensor, bool]:
     """From the root to the leaves: the labelling ``(points,)`` that the points come to, and whether to stop."""
     crf = run.crf
     lengths = [tree.lengths(c) for c in costs]
@@ -196,7 +226,7 @@ def _descend(run: Run, tree: LabelTree, costs: list[Tensor], weight: float, oute
         cliques = None if crf.cliques is None else crf.cliques.merged(inside)
         part = _TreeRun(run, replace(crf, unary=unary, kernels=_with(crf.kernels, stars), cliques=cliques), stands)
         part.start = (-unary / crf.per_point(run.unit).to(unary)).softmax(1)
-        prox_lp(part, weight=weight, outer=outer, inner=inner)
+        solve(part)
         if part.stopped:
             break
         chosen, around = part.y.argmax(1), partition

@@ -15,7 +15,7 @@ from blocklp.problems.densecrf.run import Run
 from blocklp.problems.method_options import check_counts
 
 
-def qp_cvx(run: Run, *, steps: int = 50) -> None:
+def qp_cvx(run: Run, *, steps: int = 50, centred: bool = True) -> None:
     """Minimise the convex relaxation from ``run.start``, one filter call a step; round its solution.
 
     Any compatibility will do, and the bound holds for all of them.
@@ -26,6 +26,8 @@ def qp_cvx(run: Run, *, steps: int = 50) -> None:
         The run.
     steps : int
         Most steps, at least 1.
+    centred : bool
+        Whether d is that of compatibilities less their medians, which is least; as printed it is not.
 
     Raises
     ------
@@ -33,7 +35,7 @@ def qp_cvx(run: Run, *, steps: int = 50) -> None:
         If there is no step.
     """
     check_counts(steps=steps)
-    relaxation = ConvexBound(run.crf)
+    relaxation = ConvexBound(run.crf, centred)
     start = Point.at(run, run.start)
     points = frank_wolfe(run, start, relaxation.linear, relaxation.diagonal, run.crf.cliques)
     for k, (now, least) in enumerate(islice(points, steps + 1)):

@@ -33,7 +33,7 @@ from blocklp.problems.densecrf.regularized_fw import efw, fw, l2fw
 from blocklp.problems.densecrf.result import Result
 from blocklp.problems.densecrf.rounding import ROUNDINGS
 from blocklp.problems.densecrf.run import Run
-from blocklp.problems.densecrf.sg_lp import sg_lp
+from blocklp.problems.densecrf.sg_lp import sg_lp, sg_lp_l
 from blocklp.problems.densecrf.warm_up import loops_in_time
 from blocklp.problems.method_options import check_options
 from blocklp.status import Status
@@ -44,6 +44,7 @@ METHODS: dict[str, Callable[..., None]] = {
     "dc-gen": dc_gen,
     "dc-neg": dc_neg,
     "sg-lp": sg_lp,
+    "sg-lp-l": sg_lp_l,
     "prox-lp": prox_lp,
     "prox-lp-l": prox_lp_l,
     "prox-lp-acc": prox_lp_acc,
@@ -57,7 +58,7 @@ METHODS: dict[str, Callable[..., None]] = {
 }
 """Methods by name; their options are the keyword arguments of these functions."""
 
-LINEAR = ("sg-lp", "prox-lp", "prox-lp-l", "prox-lp-acc")
+LINEAR = ("sg-lp", "sg-lp-l", "prox-lp", "prox-lp-l", "prox-lp-acc")
 """Methods on the LP relaxation: their bounds are its bounds."""
 BASELINE_STEPS = 25
 """Mean-field steps to the marginals that methods start from; no best labelling is worse than theirs."""

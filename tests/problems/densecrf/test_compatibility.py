@@ -141,8 +141,8 @@ def test_trees_are_nowhere_below(kind: str) -> None:
     draw = torch.Generator().manual_seed(0)
     for labels in (1, 2, 7, 16):
         mu = costs(kind, labels, 3)
-        for _ in range(5):
-            tree = random_tree(mu, draw)
+        for r in (2.0, 2.0, 1.2, 3.0, 10.0):
+            tree = random_tree(mu, draw, r)
             far = tree.cuts(mu).distances()
             assert bool((far >= mu * (1 - 1e-12)).all())
             # An ultrametric: of three distances the two largest are equal.
@@ -241,6 +241,8 @@ def test_bounds_and_labellings_against_enumeration(kind: str, seed: int) -> None
         solve(field, "hst", seed=seed),
         solve(field, "hst", trees=1, seed=seed, weight=0.1),
         solve(field, "hst", top_down=True, seed=seed),
+        solve(field, "hst", seed=seed, r=3.0, solver="subgradient"),
+        solve(field, "hst", top_down=True, trees=1, seed=seed, solver="subgradient"),
     ):
         assert found.bound.item() <= best + 1e-9
         assert found.energy.item() >= best - 1e-9
@@ -293,6 +295,9 @@ def test_wrong_input_is_refused() -> None:
     field = model("linear", 3)
     with pytest.raises(OptionError, match="trees is 0"):
         solve(field, "hst", trees=0)
+    for wrong in ({"r": 1.0}, {"solver": "simplex"}, {"solver": "subgradient", "outer": 0}):
+        with pytest.raises(OptionError):
+            solve(field, "hst", **wrong)
     negative = replace(field, kernels=(Kernel(field.kernels[0].filter, compatibility=-costs("linear", 3)),))
     with pytest.raises(ModelError, match="semi-metric"):
         solve(negative, "hst")

@@ -16,10 +16,11 @@ from blocklp.oracles.filters.divide_and_conquer import divide_and_conquer
 from blocklp.oracles.filters.gaussian import Gaussian
 from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.problems.densecrf import Cliques, DenseCRF, Kernel, Result, image_features, solve_densecrf
+from blocklp.problems.densecrf.prox_lp import project_to_simplex
 from blocklp.problems.densecrf.prox_lp_variants import absent_labels, fix_others, prox_lp_acc, prox_lp_l, unsure_points
 from blocklp.problems.densecrf.rounding import draw_labelling, kleinberg_tardos
 from blocklp.problems.densecrf.run import Run
-from blocklp.problems.densecrf.sg_lp import sg_lp
+from blocklp.problems.densecrf.sg_lp import sg_lp, sg_lp_l
 
 from .explicit_lp import explicit_lp
 
@@ -91,6 +92,33 @@ def test_subgradient_descent_reaches_the_lp(kind: type, cliques: Callable[[int],
     assert truth - 1e-9 <= field.linear(found.y).item() <= 1.03 * truth
 
 
+def test_steps_are_as_printed() -> None:
+    """y - (phi + g) / (1 + t), projected: t = 1 and 2, in the exact order and by levels."""
+    field = crf(3, 4)
+    for levels in (None, 10):
+        y = (-field.unary).softmax(1)
+        for count in (1, 2):
+            y = project_to_simplex(y - (field.unary + field.subgradient(y, levels)) / (1 + count))
+            found = go(sg_lp, field, steps=count, step="printed", levels=levels)
+            torch.testing.assert_close(found.y, y, rtol=1e-9, atol=1e-12)
+    for wrong in ({"step": "short"}, {"levels": 1}, {"steps": 0}):
+        with pytest.raises(OptionError):
+            go(sg_lp, field, **wrong)
+
+
+def test_subgradients_on_the_labels_of_the_start() -> None:
+    """They leave out what the start does not take, with bounds of the whole; with all labels they are those of SG-LP."""
+    field = crf(3, 4, 4)
+    start = (-5 * field.unary).softmax(1)
+    start = torch.where(torch.arange(4) == 2, 1e-4, start)
+    start = start / start.sum(1, keepdim=True)
+    found, truth = go(sg_lp_l, field, start, steps=40), explicit_lp(field)
+    assert not found.y[:, 2].any() and (found.y.sum(1) - 1).abs().max() < 1e-9
+    assert found.bound.item() <= truth + 1e-9
+    whole, same = go(sg_lp, field, start, steps=5), go(sg_lp_l, field, start, steps=5, least=0.0)
+    assert torch.equal(whole.y, same.y) and torch.equal(whole.bound, same.bound)
+
+
 @pytest.mark.parametrize("metric", [None, LINE])
 @pytest.mark.parametrize("seed", range(3))
 def test_bounds_hold_for_the_whole_problem(seed: int, metric: Tensor | None) -> None:
@@ -103,6 +131,7 @@ def test_bounds_hold_for_the_whole_problem(seed: int, metric: Tensor | None) -> 
     for weight in (1e-4, 0.3, 100.0):
         options = {"weight": weight, "levels": 8, "least": 0.7}
         assert go(sg_lp, field, steps=5).bound.item() <= truth + 1e-9
+        assert go(sg_lp, field, steps=5, step="printed", levels=8).bound.item() <= truth + 1e-9
         for found in (
             go(prox_lp_l, both, stages=(1, 4), **options),
             go(prox_lp_acc, both, stages=(1, 1, 4), sure=1.1, share=0.5, **options),

@@ -132,6 +132,9 @@ def test_bounds_are_below_the_best_labelling(kind: type, compatibility: str, cli
         found = run.result()
         assert found.energy.item() >= best - 1e-9
         assert ConvexBound(field).anywhere().item() - 1e-3 <= found.bound.item() <= best
+        printed = Recorder(field, (10**seed * scores).softmax(1))
+        qp_cvx(printed, steps=10, centred=False)
+        assert ConvexBound(field, centred=False).anywhere().item() - 1e-3 <= printed.result().bound.item() <= best
 
 
 @pytest.mark.parametrize("compatibility", COMPATIBILITIES)
@@ -154,6 +157,8 @@ def test_relaxation_is_convex_and_equal_at_labellings(kind: type, compatibility:
     shifted = DenseCRF(field.unary, tuple(Kernel(k.filter, k.weight, k.normalise, costs - costs.median()) for k in field.kernels))
     expected = np.abs(pair_matrix(shifted)).sum(1) / 2
     np.testing.assert_allclose(dominant_diagonal(field).numpy().reshape(-1), expected)
+    # As printed, without a shift.
+    np.testing.assert_allclose(dominant_diagonal(field, centred=False).numpy().reshape(-1), np.abs(pair_matrix(field)).sum(1) / 2)
     hessian = pair_matrix(field) / 2 + np.diag(expected)
     # A constant in the compatibility changes nothing on the simplices: convex along their directions.
     along = np.kron(np.eye(6), np.eye(3) - 1 / 3)
