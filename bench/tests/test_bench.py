@@ -150,20 +150,24 @@ def test_a_quick_run_on_sets_of_a_competition_stands_beside_its_tools(tmp_path: 
 
 @CRF
 @pytest.mark.skipif(not all(find_spec(name) for name in ("PIL", "numba")), reason="the extra [densecrf] is not installed")
-@pytest.mark.parametrize("case", ["methods", "mixed", "ordered", "lattice", "mean_field", "iterations"])
+@pytest.mark.parametrize("case", ["methods", "mixed", "ordered", "lattice", "mean_field", "iterations", "stereo"])
 def test_a_quick_run_on_dense_crfs_has_no_bound_above_an_energy(case: str, tmp_path: Path) -> None:
     name = f"densecrf_{case}"
     command = [sys.executable, "-m", "bench", "run", name, "--quick", "--out", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=600)
     records = json.loads((tmp_path / f"{name}.json").read_text())["records"]
     assert records and len({tuple(r) for r in records}) == 1
-    assert (tmp_path / f"{name}.png").exists() == (case in ("methods", "iterations"))
+    assert (tmp_path / f"{name}.png").exists() == (case in ("methods", "iterations", "stereo"))
     if case == "methods":
         for image in {r["image"] for r in records}:
             rows = [r for r in records if r["image"] == image]
             assert max(r["bound"] for r in rows if r["bound"] is not None) <= min(r["own energy"] for r in rows) + 1e-6
             least = min(r["energy"] for r in rows)
             assert least <= next(r["energy"] for r in rows if r["method"] == "mean-field, 25")
+    if case == "stereo":
+        rows = [r for r in records if r["bound"] is not None]
+        assert len(rows) > 2 and max(r["bound"] for r in rows) <= min(r["own energy"] for r in records)
+        assert all(0 <= r["bad pixels"] <= 100 for r in records)
     if case == "ordered":
         assert all(r["error"] <= 1.0 for r in records)
     if case == "mixed":

@@ -90,7 +90,8 @@ def reference(
     LicenceError
         If Gurobi's licence does not cover the LP.
     """
-    of_type(model, Model, "model", "a model", ModelError)
+    need = "a model, as network_bounds(...).model(cost), explicit_model(crf) and roof_duality_model(qubo) are"
+    of_type(model, Model, "model", need, ModelError)
     of_type(solver, str, "solver", "the name of a solver")
     solve = lp_solver(solver)
     given = range(model.batch) if instance is None else [instance_number(instance, model.batch)]

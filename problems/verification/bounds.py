@@ -18,12 +18,15 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.errors import ModelError, OptionError, ShapeError
+from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.general_solvers.solvers import lp_solver
+from blocklp.model import Model
+from blocklp.options import numbers
 from blocklp.problems.verification.given import check_network
 from blocklp.problems.verification.network import Network
+from blocklp.problems.verification.planet import Planet
 from blocklp.problems.verification.relaxation import Relaxation
-from blocklp.problems.verification.tightener import ENGINE, LayerBounds, Tightener
+from blocklp.problems.verification.tightener import ENGINE, LayerBounds, Tightener, intervals
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,44 @@ class NetworkBounds:
     def unstable(self) -> int:
         """Neurons of unknown sign, those of smooth activations among them."""
         return sum(layer.unstable for layer in self.layers[:-1])
+
+    def model(self, cost: ArrayLike | Tensor) -> Model:
+        """State the LP ``min <cost, outputs>`` over the relaxation, a block a layer: for other solvers, or with blocks of your own.
+
+        Parameters
+        ----------
+        cost : Tensor or array_like
+            ``(outputs,)``, or ``(k, outputs)`` for as many instances: finite.
+
+        Returns
+        -------
+        Model
+            Variables ``x`` (the input), ``z<position>`` (results of layers) and ``a<position>`` (activations that several layers
+            use).  :func:`blocklp.reference` solves it where no activation is smooth.
+
+        Raises
+        ------
+        ModelError
+            If the bounds are those of several boxes, or some are not finite.
+        ShapeError, NonFiniteError
+            If the costs do not fit or are not finite.
+        """
+        relaxation = self.relaxation.to(torch.float64, "cpu")
+        network, node = relaxation.network, len(relaxation.network.ops) - 1
+        if len(relaxation.lower) > 1:
+            raise ModelError(f"the bounds are those of {len(relaxation.lower)} boxes; state the model of bounds over one box")
+        costs = numbers(cost, "cost")
+        costs = costs[None] if costs.dim() == 1 else costs
+        if costs.dim() != 2 or costs.shape[1] != network.outputs:
+            raise ShapeError(f"cost has the shape {tuple(costs.shape)}; give {network.outputs} numbers an instance, one an output")
+        if not bool(torch.isfinite(costs).all()):
+            raise NonFiniteError("cost holds numbers that are not finite; give finite ones")
+        result = intervals(network, relaxation.lower, relaxation.upper, relaxation.bounds, node)[node]
+        if not all(bool(torch.isfinite(end).all()) for end in result):
+            raise ModelError("bounds of the outputs are not finite; take a smaller box of inputs")
+        before = [at for at in network.ancestors(node)[:-1] if at in relaxation.bounds]
+        slopes = relaxation.start(before, len(costs))
+        return Planet.build(relaxation, node, costs.view(-1, *network.ops[node].shape), result, slopes).model
 
 
 STEPS = {"interval": 0, "crown": 1, "alpha-crown": 100, "slopes": 20, "exact": 1} | dict.fromkeys(ENGINE, 100)

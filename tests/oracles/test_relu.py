@@ -12,7 +12,7 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.blocks.contract import BlockType
-from blocklp.errors import ModelError, ShapeError
+from blocklp.errors import ModelError, NonFiniteError, ShapeError
 from blocklp.oracles.relu import ReluAffine, ReluHull
 from blocklp.problems.verification import Builder, network_bounds
 from blocklp.problems.verification.exact import planet_lp
@@ -143,6 +143,14 @@ def test_bounds_of_planet_are_those_of_the_lp() -> None:
     truth = [lp.minimise(c).value for c in cost]
     assert bl.reference(planet.model).objective.tolist() == pytest.approx(truth, rel=1e-8)
     assert bool((planet.model.solve(passes=200).bound <= torch.tensor(truth) + 1e-9).all())
+    assert bl.reference(found.model(cost)).objective.tolist() == pytest.approx(truth, rel=1e-8)
+    assert bl.reference(found.model(cost[1])).objective.tolist() == pytest.approx(truth[1:], rel=1e-8)
+    with pytest.raises(ShapeError, match="give 2 numbers"):
+        found.model([1.0, 0.0, 0.0])
+    with pytest.raises(NonFiniteError, match="cost"):
+        found.model([1.0, np.nan])
+    with pytest.raises(ModelError, match="2 boxes"):
+        network_bounds(network, torch.stack([low, low]), torch.stack([high, high])).model([1.0, 0.0])
 
 
 def test_wrong_data_is_refused() -> None:
