@@ -374,11 +374,11 @@ class Decomposition:
             return None
         found, known = x.clone(), True
         for group, blocks in ((own, blocks) for own in groups for blocks in self.runs(own)):
-            kind = group.type.part(blocks)
+            size = blocks.stop - blocks.start
+            kind = group.type if size == group.blocks else group.type.part(blocks)
             assert isinstance(kind, HasCompletion)
             private = [i for i, shared in enumerate(group.pattern) if not shared]
             spans = [(first + blocks.start, first + blocks.stop) for first, _ in group.spans]
-            size = blocks.stop - blocks.start
             own, cost = torch.empty(2, len(x), group.dim, size, dtype=x.dtype, device=x.device)
             for i, span in enumerate(spans):
                 into, values = (cost, self.cost) if i in private else (own, x)
