@@ -393,9 +393,14 @@ class Decomposition:
                 found.scatter_(1, index.expand(len(found), -1), values)
         return found if bool(self.totals.everywhere(torch.tensor(known))) else None
 
+    @property
+    def run(self) -> int:
+        """Blocks, or variables, of an instance that are dealt with at once: on a CPU tensors reuse memory."""
+        return RUN if self.cost.device.type == "cpu" else max(self.cost.shape[1], self.copies)
+
     def runs(self, group: Group) -> list[slice]:
-        """All blocks of a group, on a CPU in runs of :data:`RUN`, whose tensors reuse memory."""
-        run = max(group.blocks, 1) if self.cost.device.type != "cpu" or self.coupling.maps else RUN
+        """All blocks of a group, in runs where no map is the caller's."""
+        run = max(group.blocks, 1) if self.coupling.maps else self.run
         return [slice(first, min(first + run, group.blocks)) for first in range(0, group.blocks, run)]
 
     def of_blocks(self, values: Tensor, group: Group, blocks: slice) -> Tensor:

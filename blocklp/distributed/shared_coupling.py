@@ -197,6 +197,17 @@ class SharedCoupling(Coupling):
         """Put sums in units ``(batch,)`` into ``total``, and return the sums of marks.
 
         Variables of which this process has all copies are done while the messages of others are under way.
+
+        Parameters
+        ----------
+        sums : Tensor
+            ``(batch, s)``: of the copies of this process.
+        total : Tensor
+            ``(batch, variables)``, written where variables have several copies.
+        unit : Tensor
+            ``(batch,)`` float64: of which the sums are multiples.
+        exchanged : callable
+            What :meth:`exchange` returned.
         """
         total[:, self.several] = sums.double().mul_(unit[:, None]).to(total)
         buffer = exchanged()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from blocklp.decomposition.problem import RUN
 from blocklp.engine.best_bound import NOTICED
 from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
@@ -202,8 +201,7 @@ def violation(plan: Plan, x: Tensor) -> Tensor:
     problem = plan.problem
     size, program = problem.sizes(x), plan.written
     box = problem if program is None else program.box
-    run = RUN if x.device.type == "cpu" else x.shape[1]  # so that tensors reuse memory
-    parts = zip(*(torch.split(own, run, 1) for own in (x, box.lower, box.upper, size)), strict=True)
+    parts = zip(*(torch.split(own, problem.run, 1) for own in (x, box.lower, box.upper, size)), strict=True)
     worst = torch.stack([_beyond(*own) for own in parts]).amax(0)
     if program is not None:  # all rows at once
         return problem.totals.greatest(torch.maximum(worst, program.violation(problem, x)))

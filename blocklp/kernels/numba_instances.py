@@ -176,7 +176,15 @@ def _admm_block_points(
 
 
 def tile_points(plan: Plan, state: Any, number: int, relaxation: float, order: NDArray[np.int64]) -> None:
-    """Do what :func:`blocklp.methods.admm.admm_block_points` does for some tiles ``(k,)`` of a group."""
+    """Do what :func:`blocklp.methods.admm.admm_block_points` does for some tiles of a group.
+
+    Parameters
+    ----------
+    plan, state, number, relaxation
+        As there.
+    order : array
+        ``(k,)`` int64: the tiles.
+    """
     problem, run = plan.problem, _of(plan).passes[number]
     assert run is not None
     steps = state.eta, state.reflected, relaxation, (state.anchor, state.age, state.ready)

@@ -182,6 +182,15 @@ def failed(file: str, error: Exception | None, seconds: float) -> dict[str, Any]
 def entries_of(text: str, path: Path, command: str) -> dict[str, dict[str, Any]]:
     """Read lines of JSON by their files.
 
+    Parameters
+    ----------
+    text : str
+        The lines.
+    path : Path
+        Where they are from, for errors.
+    command : str
+        The command whose lines they must be.
+
     Raises
     ------
     FormatError
