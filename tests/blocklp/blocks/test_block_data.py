@@ -12,6 +12,7 @@ from torch import Tensor
 import blocklp as bl
 from blocklp.blocks.capabilities import constraints_of
 from blocklp.blocks.contract import BlockType
+from blocklp.blocks.nonnegative_costs import NonnegativeCosts
 from blocklp.errors import ModelError, OracleError
 from blocklp.oracles import Box, Knapsack, Polytope
 from blocklp.oracles.relu import ReluHull
@@ -120,3 +121,32 @@ class Hidden(Own):
     def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         point = self.parts[0] * (cost < 0)
         return point, (cost * point).sum(-1)
+
+
+class Cheapest(bl.BlockType):
+    """One unit on the cheapest coordinate, at a price of its own for every block; costs must not be negative."""
+
+    nonnegative_costs, block_data = True, ("price",)
+
+    def __init__(self, price: Tensor) -> None:
+        self.price, self.dim = price, 3
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        best = cost.min(-1)
+        return torch.nn.functional.one_hot(best.indices, 3).to(cost), best.values + self.price
+
+
+@pytest.mark.parametrize("which", [slice(1, 3), torch.tensor([3, 0])])
+def test_some_blocks_of_a_type_have_their_own_data(which: slice | Tensor) -> None:
+    draw = torch.Generator().manual_seed(0)
+    cost, upper = torch.randn(2, 4, 3, generator=draw).double(), torch.rand(1, 4, 3, generator=draw).double()
+    weights = torch.rand(4, 3, generator=draw).double()
+    kinds = [
+        Knapsack(weights, 1.0),
+        NonnegativeCosts(Cheapest(torch.arange(4.0).double()[None]), upper),
+        Box([0.0, 0, 0], [1.0, 1, 1]),
+    ]
+    for kind in kinds:
+        point, value = kind.min_oracle(cost)
+        own, mine = kind.part(which).min_oracle(cost[:, which])
+        assert torch.equal(own, point[:, which]) and torch.equal(mine, value[:, which])
