@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 
@@ -50,10 +51,12 @@ def records(dim: int, blocks: int, rivals: tuple[str, ...], ours: tuple[str, ...
             record(label, seconds if done else None, int(found.passes), float(found.gap), None, found.bound.item())
     for rival in rivals:
         answer = reference(model, rival)
-        record(rival, answer.seconds, None, None, None, answer.objective.item())
+        optimal = answer.status[0] == "optimal"
+        record(rival, answer.seconds if optimal else None, None, None, None, answer.objective.item())
     truth = made[-1]["error"] if rivals else None
     for row in made:
-        row["error"] = None if truth is None else (truth - row["error"]) / abs(truth)
+        unknown = truth is None or math.isnan(row["error"])
+        row["error"] = None if unknown else (truth - row["error"]) / abs(truth)
         row["over PDLP"] = row["seconds"] / pdlp["seconds"] if row["seconds"] and pdlp["seconds"] else None
     return made
 
@@ -66,8 +69,8 @@ def records(dim: int, blocks: int, rivals: tuple[str, ...], ours: tuple[str, ...
     "OR-tools PDLP to relative tolerances of 1e-4 and 1e-5 on gap and residuals, HiGHS to 1e-9, both without the time to read the "
     "LP; CVXPY with Clarabel to 1e-9. `gap` of PDLP is that of its value and of the bound that its duals prove, `violation` its "
     "largest violation of a row, which no certificate admits above 2e-6; `error` that of the bound, of HiGHS and CVXPY that of the "
-    "value. `over PDLP`: seconds over those of PDLP to 1e-4. Empty: not within a minute; HiGHS did not end within four minutes on "
-    "the largest.",
+    "value. `over PDLP`: seconds over those of PDLP to 1e-4. Empty: not within a minute, or an answer that CVXPY calls inaccurate; "
+    "HiGHS did not end within four minutes on the largest.",
 )
 def run(quick: bool) -> list[Record]:
     if quick:

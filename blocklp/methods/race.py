@@ -72,6 +72,7 @@ class Race(Method):
     pointless, promising = 8, 0.25
     most, level = 4.0, 600_000  # the simplex method's largest share of the work, and numbers of a pass for 1
     typical = 1.5  # iterations that the simplex method takes for each row, as a rule
+    longest = 0.25  # part of the time that is left which a turn of the simplex method may take
     hopeless = 0.01  # part of these up to which a turn is not worth stating the LP
     # Variables for each row with a price from which on the proximal point method opens, projections that it
     # may take, and those in which it should gain a digit.
@@ -205,7 +206,7 @@ class Race(Method):
         for i in given.nonzero()[:, 0].tolist():
             master = masters.own[i].master
             master.begin()
-            found = master.solve(plan.deadline.left(), own[i])
+            found = master.solve(self.longest * plan.deadline.left(), own[i])
             if found is not None:
                 solved[i] = True
                 duals[i] = torch.from_numpy(found.duals).to(duals)
