@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from blocklp.blocks.capabilities import (
-    HasCompletion,
     HasMaskedTable,
     HasMinMarginals,
     HasProx,
@@ -33,10 +32,6 @@ from blocklp.decomposition.totals import WHOLE, Totals
 
 TABLE_LIMIT = 32
 """Vertex tables longer than this are treated as general oracles: the work on weights grows with the table."""
-
-
-RUN = 2**14
-"""Blocks, or variables, of each instance that a CPU completes or tests at once."""
 
 
 @dataclass(frozen=True)
@@ -362,67 +357,6 @@ class Decomposition:
     def primal_value(self, x: Tensor) -> Tensor:
         """The objective at points ``(batch, variables)``: ``(batch,)``."""
         return self.totals.over_variables(self.cost * x) + self.offset
-
-    def completed(self, x: Tensor) -> Tensor | None:
-        """Points ``(batch, variables)`` with variables of a single block at their best for the rest.
-
-        None if a type cannot tell, states no constraints that test the points, or if there are rows as well.
-        """
-        groups = [group for group in self.groups if not all(group.pattern)]
-        able = all(supports(group.type, HasCompletion) for group in groups)
-        if self.rows is not None or not self.testable or not able:
-            return None
-        found, known = x.clone(), True
-        for group, blocks in ((own, blocks) for own in groups for blocks in self.runs(own)):
-            size = blocks.stop - blocks.start
-            kind = group.type if size == group.blocks else group.type.part(blocks)
-            assert isinstance(kind, HasCompletion)
-            private = [i for i, shared in enumerate(group.pattern) if not shared]
-            spans = [(first + blocks.start, first + blocks.stop) for first, _ in group.spans]
-            own, cost = torch.empty(2, len(x), group.dim, size, dtype=x.dtype, device=x.device)
-            for i, span in enumerate(spans):
-                into, values = (cost, self.cost) if i in private else (own, x)
-                into[:, i] = self.coupling.spread_part(values, *span)
-            best = kind.complete(cost.transpose(1, 2), own.transpose(1, 2), group.shared)
-            if best is None:
-                known = False
-                break
-            best = best if group.valid is None else best * group.valid[:, blocks, None]
-            for values, i in zip(best.unbind(-1), private, strict=True):
-                index = self.coupling.index[:, slice(*spans[i])]
-                found.scatter_(1, index.expand(len(found), -1), values)
-        return found if bool(self.totals.everywhere(torch.tensor(known))) else None
-
-    @property
-    def run(self) -> int:
-        """Blocks, or variables, of an instance that are dealt with at once: on a CPU tensors reuse memory."""
-        return RUN if self.cost.device.type == "cpu" else max(self.cost.shape[1], self.copies)
-
-    def runs(self, group: Group) -> list[slice]:
-        """All blocks of a group, in runs where no map is the caller's."""
-        run = max(group.blocks, 1) if self.coupling.maps else self.run
-        return [slice(first, min(first + run, group.blocks)) for first in range(0, group.blocks, run)]
-
-    def of_blocks(self, values: Tensor, group: Group, blocks: slice) -> Tensor:
-        """Give copies of some blocks the values of their variables.
-
-        Parameters
-        ----------
-        values : Tensor
-            ``(batch, variables)``.
-        group, blocks : Group, slice
-            The blocks.
-
-        Returns
-        -------
-        Tensor
-            ``(batch, blocks, dim)``.
-        """
-        if self.coupling.maps:
-            return group.blockwise(self.coupling.spread_part(values, group.start, group.stop))[:, blocks]
-        index = group.rows(self.coupling.index)[..., blocks]
-        own = values.gather(1, index.flatten(1).expand(len(values), -1))
-        return own.view(len(values), group.dim, -1).transpose(1, 2)
 
     def value(self, duals: Tensor) -> Tensor:
         """The dual value of multipliers ``(batch, copies)``: one pass, ``(batch,)``."""

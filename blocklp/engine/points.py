@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from blocklp.decomposition.block_runs import completed, of_blocks, run_length, runs
 from blocklp.engine.best_bound import NOTICED
 from blocklp.kernels.operations import operation
 from blocklp.kernels.plan import Plan
@@ -135,7 +136,7 @@ def point(plan: Plan, mean: Tensor, tolerance: float) -> tuple[Tensor, bool, Ten
     """
     problem = plan.problem
     x = torch.minimum(torch.maximum(mean, problem.lower), problem.upper)
-    made = problem.completed(x)
+    made = completed(problem, x)
     if made is None:
         return x, False, None
     worst = None
@@ -143,7 +144,7 @@ def point(plan: Plan, mean: Tensor, tolerance: float) -> tuple[Tensor, bool, Ten
         near = torch.where(problem.grid > 0, (x / problem.grid).round() * problem.grid, x)
         del x
         torch.minimum(torch.maximum(near, problem.lower, out=near), problem.upper, out=near)
-        rounded = problem.completed(near)
+        rounded = completed(problem, near)
         del near
         assert rounded is not None
         value, other = problem.primal_value(made), problem.primal_value(rounded)
@@ -201,7 +202,9 @@ def violation(plan: Plan, x: Tensor) -> Tensor:
     problem = plan.problem
     size, program = problem.sizes(x), plan.written
     box = problem if program is None else program.box
-    parts = zip(*(torch.split(own, problem.run, 1) for own in (x, box.lower, box.upper, size)), strict=True)
+    parts = zip(
+        *(torch.split(own, run_length(problem), 1) for own in (x, box.lower, box.upper, size)), strict=True
+    )
     worst = torch.stack([_beyond(*own) for own in parts]).amax(0)
     if program is not None:  # all rows at once
         return problem.totals.greatest(torch.maximum(worst, program.violation(problem, x)))
@@ -210,8 +213,8 @@ def violation(plan: Plan, x: Tensor) -> Tensor:
     for group in problem.groups:
         if (rows := group.constraints) is None:
             continue
-        for blocks in problem.runs(group):
-            given = (problem.of_blocks(values, group, blocks) for values in (x, size))
+        for blocks in runs(problem, group):
+            given = (of_blocks(problem, values, group, blocks) for values in (x, size))
             own = rows.part(blocks).relative_violation(*given)
             own = own if group.valid is None else own * group.valid[:, blocks]
             worst = torch.maximum(worst, own.amax(1))

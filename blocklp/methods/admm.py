@@ -309,8 +309,7 @@ def admm_passes(
     problem = plan.problem
     reflected, atoms, weights = admm_reflections(plan, state, relaxation, repeats)
     reflected = reflected.sub_(state.eta[:, None] * problem.cost).div_(problem.counts)
-    changes = {"reflected": reflected, "finished": False, "atoms": atoms, "weights": weights}
-    return state.after(1, **changes), 1
+    return state.after(1, reflected=reflected, finished=False, atoms=atoms, weights=weights), 1
 
 
 @operation
@@ -331,12 +330,11 @@ def admm_reflections(
     atoms, weights : tuple
         Those of the next state.
     """
-    problem = plan.problem
     atoms, weights = list(state.atoms), list(state.weights)
-    for n, group in enumerate(problem.groups):
+    for n, group in enumerate(plan.problem.groups):
         if group.shares:  # elsewhere the oracle's answer stays
             atoms[n], weights[n] = admm_block_points(plan, state, n, relaxation, repeats)
-    return problem.coupling.reflected(state.points, state.iterate), tuple(atoms), tuple(weights)
+    return plan.problem.coupling.reflected(state.points, state.iterate), tuple(atoms), tuple(weights)
 
 
 @operation

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import blocklp as bl
-from blocklp.decomposition.problem import RUN
+from blocklp.decomposition.block_runs import RUN, completed
 from blocklp.engine.points import violation
 from blocklp.kernels.plan import Plan
 from blocklp.problems.qpbo.batch import EDGE
@@ -33,7 +33,7 @@ def test_points_are_completed_as_formulas_say(plan):
     assert problem.groups[0].blocks > RUN and problem.groups[0].type.tensors()["excluded"].shape[1] == PAIRS
     x = torch.rand(1, NODES + PAIRS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     x = torch.minimum(x, problem.upper)
-    found = problem.completed(x)
+    found = completed(problem, x)
     a, b, cost = x[0, first], x[0, second], problem.cost[0, NODES:]
     both = (problem.upper[0, first] > 0) & (problem.upper[0, second] > 0)
     best = torch.where(cost > 0, (a + b - 1).clamp(min=0), torch.minimum(a, b)) * both
@@ -46,7 +46,7 @@ def test_the_worst_violation_is_found_in_every_run(plan, block):
     """A product that is a fifth above what its ends allow."""
     solver, first, second = plan
     problem = solver.decomposition()
-    x = problem.completed(torch.minimum(torch.full((1, NODES + PAIRS), 0.4, dtype=torch.float64), problem.upper))
+    x = completed(problem, torch.minimum(torch.full((1, NODES + PAIRS), 0.4, dtype=torch.float64), problem.upper))
     assert violation(Plan(problem), x).tolist() == [0.0]
     x[0, NODES + block] = torch.minimum(x[0, first[block]], x[0, second[block]]) + 0.2
     point = torch.stack([x[0, first[block]], x[0, second[block]], x[0, NODES + block]])[None, None]
@@ -59,6 +59,6 @@ def test_the_worst_violation_of_a_bound_is_found(plan):
     problem = plan[0].decomposition()
     x = torch.minimum(torch.full((1, NODES + PAIRS), 0.4, dtype=torch.float64), problem.upper)
     for at in (0, RUN, NODES + PAIRS - 1):
-        worse = problem.completed(x)
+        worse = completed(problem, x)
         worse[0, at] = 3.0
         assert float(violation(Plan(problem), worse)) >= 2 / 3

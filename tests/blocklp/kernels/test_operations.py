@@ -18,6 +18,7 @@ from torch import Tensor
 
 import blocklp as bl
 from bench.families import ring
+from blocklp.decomposition.block_runs import completed
 from blocklp.engine.loop import run  # imports the definitions of the engine
 from blocklp.errors import OptionError
 from blocklp.kernels import backend as backends
@@ -180,7 +181,7 @@ def compared(name: str, tolerance: dict[str, float], function: Callable[..., Any
         pairs = [(args[-2], own[-2])]
     elif name == "finish_points":  # the definition has nothing to do, as it leaves nothing out before
         rows, x = args
-        pairs = [(x[rows], plan.problem.select(rows).completed(x[rows]))]
+        pairs = [(x[rows], completed(plan.problem.select(rows), x[rows]))]
     elif name == "row_adjoints":
         pairs = [(found[:, : args[0].in_blocks], known[:, : args[0].in_blocks])]
     elif name == "projected":
