@@ -1,4 +1,4 @@
-"""Linear programs that share a matrix: one call of the engine for all, then those still open one by one."""
+"""Linear programs that share a matrix: one call of the engine where that pays, then one after the other."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import numpy as np
 
 from blocklp.deadline import Deadline
 from blocklp.general_solvers.linear_program import LinearProgram
+from blocklp.general_solvers.small_lp import available
 from blocklp.lp import passes as passing
 from blocklp.lp.best import Best
+from blocklp.lp.rounds import simplex_turn
 from blocklp.lp.scaling import Scaled
 from blocklp.lp.solve import LinearSolution, solve_linear_program
 from blocklp.status import Status
@@ -26,6 +28,7 @@ def solve_linear_programs(
     time_limit: float | Deadline = math.inf,
     passes: int,
     presolve: bool,
+    simplex: bool,
 ) -> list[LinearSolution]:
     """Solve LPs of minimisation that share a matrix.
 
@@ -38,9 +41,11 @@ def solve_linear_programs(
     time_limit : float or Deadline
         Seconds for all.
     passes : int
-        Most passes over the rows, and Newton steps, of each LP.
+        Most passes over the rows, Newton steps and simplex iterations of each LP.
     presolve : bool
         Whether HiGHS reduces LPs that are solved one by one, where highspy is installed.
+    simplex : bool
+        Whether HiGHS's simplex method has turns on these.
 
     Returns
     -------
@@ -55,7 +60,9 @@ def solve_linear_programs(
     deadline, matrix = Deadline.of(time_limit), programs[0].A
     bests = [Best(program, tol, deadline) for program in programs]
     counts = np.zeros(len(programs), dtype=np.int64)
-    if len(programs) > 1 and matrix.nnz and all(map(_consistent, programs)):
+    # Where the simplex method is enough as a rule, each is solved sooner alone.
+    together = len(programs) > 1 and not (simplex and available() and simplex_turn(programs[0], PASSES)[1])
+    if together and matrix.nnz and all(map(_consistent, programs)):
         scaled = [Scaled.of(program) for program in programs]
         boxes = [best.box(program, None) for best, program in zip(bests, programs, strict=True)]
         units = [scaling.column * scaling.sides for scaling in scaled]
@@ -80,6 +87,7 @@ def solve_linear_programs(
                 time_limit=deadline,
                 passes=max(1, passes - count),
                 presolve=presolve,
+                simplex=simplex,
             )
         else:
             result = _optimal(best, count, deadline)

@@ -16,7 +16,7 @@ from blocklp.general_solvers.linear_program import LinearProgram
 from blocklp.lp.solve import LinearSolution, solve_linear_program
 from blocklp.status import Status
 
-OPTIONS = ("tol", "time_limit", "passes", "presolve")
+OPTIONS = ("tol", "time_limit", "passes", "presolve", "simplex")
 
 STATUSES = {Status.OPTIMAL: s.OPTIMAL, Status.INFEASIBLE: s.INFEASIBLE, Status.UNBOUNDED: s.UNBOUNDED}
 
@@ -74,7 +74,7 @@ class CvxpyLinearProgramSolver(ConicSolver):
             Not used.
         solver_opts : dict
             Options of :func:`blocklp.lp.solve_linear_program`: ``tol`` (1e-6 by default), ``time_limit``,
-            ``passes`` and ``presolve``.
+            ``passes``, ``presolve`` and ``simplex``.
         solver_cache : dict, optional
             CVXPY's cache of answers by solver, in which this one is stored.
 

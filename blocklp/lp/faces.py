@@ -35,7 +35,8 @@ def PuLP(time_limit: float | None = None, **options: Any) -> Any:
     time_limit : float, optional
         Seconds for a solve.
     options
-        ``tol`` (relative gap, 1e-6), ``passes`` and ``presolve`` of :func:`blocklp.lp.solve_linear_program`.
+        ``tol`` (relative gap, 1e-6), ``passes``, ``presolve`` and ``simplex`` of
+        :func:`blocklp.lp.solve_linear_program`.
 
     Raises
     ------

@@ -19,7 +19,14 @@ from blocklp.lp.solve import LinearSolution
 from blocklp.options import flag, of_type, shown, whole
 from blocklp.status import Status
 
-NAMED = {"tol": 1e-6, "time_limit": math.inf, "maxiter": 10_000_000, "presolve": True, "disp": False}
+NAMED = {
+    "tol": 1e-6,
+    "time_limit": math.inf,
+    "maxiter": 10_000_000,
+    "presolve": True,
+    "simplex": True,
+    "disp": False,
+}
 """Options and their defaults."""
 
 STATUSES = {
@@ -69,8 +76,9 @@ def linprog(
     method : str
         ``"auto"``.
     options : dict, optional
-        ``tol`` (relative gap, 1e-6), ``time_limit`` (seconds), ``maxiter`` (passes and Newton steps),
-        ``presolve`` (by HiGHS) and ``disp`` (whether the message is printed).
+        ``tol`` (relative gap, 1e-6), ``time_limit`` (seconds), ``maxiter`` (passes, Newton steps and
+        simplex iterations), ``presolve`` (by HiGHS), ``simplex`` (whether HiGHS's simplex method takes turns)
+        and ``disp`` (whether the message is printed).
     x0 : array_like, optional
         Not used, which a warning says.
     callback, integrality

@@ -17,7 +17,7 @@ from blocklp.general_solvers.linear_program import LinearProgram
 from blocklp.lp.solve import LinearSolution, solve_linear_program
 from blocklp.status import Status
 
-OPTIONS = ("tol", "passes", "presolve")
+OPTIONS = ("tol", "passes", "presolve", "simplex")
 
 STATUSES = {
     Status.OPTIMAL: (pulp.LpStatusOptimal, pulp.LpSolutionOptimal),

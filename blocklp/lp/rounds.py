@@ -1,7 +1,7 @@
-"""Rounds of two methods on one LP: proximal points by Newton steps, and restarted PDHG.
+"""Rounds of three methods on one LP: proximal points by Newton steps, restarted PDHG, and a simplex method.
 
-Each goes on from the better point of the two, by the residuals of the optimality conditions, and what it
-finds is judged on the LP as given.
+The first two go on from the better point of theirs, by the residuals of the optimality conditions; HiGHS's
+simplex method goes on from its own basis.  What they find is judged on the LP as given.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from blocklp.deadline import Deadline
-from blocklp.general_solvers.linear_program import Array, LinearProgram
+from blocklp.general_solvers.linear_program import Array, LinearProgram, loaded_highs
+from blocklp.general_solvers.simplex_turns import affordable, pass_time, run_within
 from blocklp.lp import passes as passing
 from blocklp.lp.best import Best
 from blocklp.lp.newton import DenseFactorError, Iterate, proximal_points, serves, work
@@ -23,10 +26,16 @@ from blocklp.results.state import State
 from blocklp.status import Status
 
 STEPS, PASSES = 300, 5000
-"""Newton steps and passes of PDHG in the first round; each further one has twice as many."""
+"""Newton steps and passes of PDHG in the first round; each further one has twice as many.
+
+The simplex method has as many iterations as take as long as the passes.
+"""
 
 NEAR = 1e-2
 """Residual up to which a point is worth judging, and its largest entry a measure for declared bounds."""
+
+NUMBERS = 4
+"""Numbers that a pass of PDHG reads and writes for each entry, about."""
 
 SHIFT = 1e-9
 """Shift of the costs of variables with an open side, in scaled units, for reduced costs of the right sign."""
@@ -52,6 +61,8 @@ class Rounds:
         Relative gap to be certified.
     deadline : Deadline
         End of the solve.
+    simplex : bool
+        Whether the simplex method has turns.
     """
 
     def __init__(
@@ -62,9 +73,10 @@ class Rounds:
         start: tuple[Array, Array] | None,
         tol: float,
         deadline: Deadline,
+        *,
+        simplex: bool,
     ) -> None:
         self.best, self.program, self.back, self.tol, self.deadline = best, program, back, tol, deadline
-        self.scaled = Scaled.of(program)
         self.spent, self.over, self.interrupted = 0, False, False
         self._numbers, self._shares = itertools.count(), iter(SHARES)
         self._share = next(self._shares)
@@ -72,11 +84,27 @@ class Rounds:
         # Newton steps go on from the last one, unless PDHG finds a better point.
         self._iterates: Iterator[Iterate] | None = None
         self._before, self._factored = 0, serves(program)
-        if start is None:
-            x = np.clip(np.zeros(len(program.c)), program.lower, program.upper)
-            start = x, np.zeros(len(program.row_lower))
-        self._best = self.scaled.apply(*start)
-        self._residual = residual(self.scaled.program, *self._best)
+        self._pivots = simplex
+        self._highs: Any = None
+        self._start = start
+
+    @cached_property
+    def scaled(self) -> Scaled:
+        """The scaled LP, which the simplex method does not need."""
+        return Scaled.of(self.program)
+
+    @cached_property
+    def _best(self) -> tuple[Array, Array]:
+        """Point and prices of the least residual so far, of the scaled LP."""
+        if self._start is not None:
+            return self.scaled.apply(*self._start)
+        program = self.scaled.program
+        x = np.clip(np.zeros(len(program.c)), program.lower, program.upper)
+        return x, np.zeros(len(program.row_lower))
+
+    @cached_property
+    def _residual(self) -> float:
+        return residual(self.scaled.program, *self._best)
 
     @property
     def point(self) -> tuple[Array, Array]:
@@ -94,6 +122,11 @@ class Rounds:
             # Passes that cost less than one Newton step go first, and leave it less to do.
             steps_last = work(self.program) > PASSES * 2 * self.program.A.nnz
             methods.insert(int(steps_last), (self._newton, STEPS * factor))
+        if self._pivots:
+            # It goes first where its turn is enough, as a rule, and others do not have a start.
+            iterations, enough = simplex_turn(self.program, PASSES * factor)
+            first = enough and self._start is None
+            methods.insert(0 if first else len(methods), (self._simplex, iterations))
         for method, count in methods:
             if most > 0 and not self.over and self.best.gap() > self.tol and not self.deadline.over():
                 method(min(most, count))
@@ -106,6 +139,23 @@ class Rounds:
         x = np.clip(np.where(np.isfinite(x), x, 0.0), self.program.lower, self.program.upper)
         self.best.offer(*self.back(x, np.zeros(len(self.program.row_lower))))
         self.over = True
+
+    def _simplex(self, iterations: int) -> None:
+        """Make so many iterations of the simplex method at most."""
+        import highspy
+
+        if self._highs is None:
+            self._highs = loaded_highs(self.program, presolve="off", solver="simplex")
+        status, statuses = run_within(self._highs, self.deadline.left(), iterations), highspy.HighsModelStatus
+        self.spent += max(0, self._highs.getInfo().simplex_iteration_count)
+        self._pivots = status in (statuses.kIterationLimit, statuses.kTimeLimit)
+        if status != statuses.kOptimal:
+            return
+        found = self._highs.getSolution()
+        x, price = np.array(found.col_value), np.array(found.row_dual)
+        self.best.offer(*self.back(x, price))
+        if self.best.gap() > self.tol and self._keep(*self.scaled.apply(x, price)):
+            self._state, self._iterates = None, None
 
     def _newton(self, steps: int) -> None:
         """Make so many Newton steps at most."""
@@ -153,7 +203,8 @@ class Rounds:
         self.interrupted = solution.status[0] is Status.INTERRUPTED
         if solution.status[0] in (Status.OPTIMAL, Status.STALLED, Status.INFEASIBLE):
             share = next(self._shares, None)
-            self.over, self._share = share is None and not self._factored, share or self._share
+            self._share = share or self._share
+            self.over = share is None and not (self._factored or self._pivots)
 
     def _keep(self, x: Array, price: Array) -> bool:
         """Keep a point and prices if their residual is the least so far, and return whether it is."""
@@ -161,6 +212,20 @@ class Rounds:
         if new <= self._residual:
             self._best, self._residual = (x, price), new
         return new <= self._residual
+
+
+def simplex_turn(program: LinearProgram, passes: int) -> tuple[int, bool]:
+    """Iterations of the simplex method that take as long as so many passes, and whether these are enough.
+
+    Parameters
+    ----------
+    program : LinearProgram
+        An LP.
+    passes : int
+        Passes of PDHG over its rows.
+    """
+    nonzeros = program.A.nnz
+    return affordable(passes * pass_time(NUMBERS * nonzeros), len(program.row_lower), nonzeros)
 
 
 def assume_less(best: Best) -> None:

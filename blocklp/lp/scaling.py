@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array, diags_array
+from scipy.sparse import csr_array
 
 from blocklp.general_solvers.linear_program import Array, LinearProgram
 
@@ -41,13 +41,20 @@ class Scaled:
     @classmethod
     def of(cls, program: LinearProgram) -> Scaled:
         """Scale an LP of minimisation."""
-        matrix = program.A.copy()
+        matrix = program.A
         row, column = (np.ones(k) for k in matrix.shape)
+        data, across_of = np.abs(matrix.data), matrix.indices
+        row_of = np.repeat(np.arange(len(row)), np.diff(matrix.indptr))
         for _ in range(ROUNDS if matrix.nnz else 0):
-            size = abs(matrix)
-            down, across = (_root(size.max(axis=axis).toarray().ravel()) for axis in (1, 0))
-            matrix = csr_array(diags_array(down) @ matrix @ diags_array(across))
+            largest = np.zeros(len(row)), np.zeros(len(column))
+            np.maximum.at(largest[0], row_of, data)
+            np.maximum.at(largest[1], across_of, data)
+            down, across = map(_root, largest)
+            data = data * down[row_of] * across[across_of]
             row, column = row * down, column * across
+        matrix = csr_array(
+            (np.copysign(data, matrix.data), matrix.indices.copy(), matrix.indptr.copy()), matrix.shape
+        )
         cost = program.c * column
         low, high = program.row_lower * row, program.row_upper * row
         lower, upper = program.lower / column, program.upper / column

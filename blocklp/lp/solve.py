@@ -1,4 +1,4 @@
-"""Any linear program to a certified answer: presolve, rounds of two methods, and a judge of their points."""
+"""Any linear program to a certified answer: presolve, rounds of methods, and a judge of their points."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from blocklp.deadline import Deadline
 from blocklp.errors import NonFiniteError, OptionError
 from blocklp.general_solvers.linear_program import Array, LinearProgram
+from blocklp.general_solvers.small_lp import available
 from blocklp.lp.best import Best
 from blocklp.lp.presolve import PresolvedProgram, presolved
 from blocklp.lp.rays import proves_infeasible, verdict
@@ -89,6 +90,7 @@ def solve_linear_program(
     time_limit: float | Deadline = math.inf,
     passes: int = 10_000_000,
     presolve: bool = True,
+    simplex: bool = True,
     warm_start: LinearSolution | None = None,
 ) -> LinearSolution:
     """Solve an LP whose variables may lack bounds.
@@ -102,10 +104,12 @@ def solve_linear_program(
     time_limit : float or Deadline
         Seconds for everything.
     passes : int
-        Most passes over the rows, and Newton steps; a proximal step that has begun ends, after a hundred
-        Newton steps at most.
+        Most passes over the rows, Newton steps and simplex iterations; a proximal step that has begun ends,
+        after a hundred Newton steps at most.
     presolve : bool
         Whether HiGHS reduces the LP first, where highspy is installed, and looks for rays.
+    simplex : bool
+        Whether HiGHS's simplex method takes turns with the other methods, where highspy is installed.
     warm_start : LinearSolution, optional
         The answer of an LP of this shape, to start from, without presolve.
 
@@ -124,6 +128,7 @@ def solve_linear_program(
     deadline, tol = Deadline.of(time_limit), real(tol, "tol", positive=False)
     whole(passes, "passes")
     flag(presolve, "presolve")
+    flag(simplex, "simplex")
     checked(program)
     began = deadline.elapsed()
     sign = -1.0 if program.maximize else 1.0
@@ -135,7 +140,9 @@ def solve_linear_program(
     best, status, spent = Best(least, tol, deadline), Status.TIME_LIMIT, 0
     if ends is None:
         best.offer(*((best.x, best.last) if start is None else start))
-        status, ends, spent = _search(best, reduced, start, tol, passes, deadline, presolve and not doubted)
+        status, ends, spent = _search(
+            best, reduced, start, tol, passes, deadline, presolve and not doubted, simplex and available()
+        )
     if status is Status.OPTIMAL and len(best.proof.declared):
         assume_less(best)
     seconds = deadline.elapsed() - began
@@ -189,6 +196,7 @@ def _search(
     passes: int,
     deadline: Deadline,
     rays: bool,
+    simplex: bool,
 ) -> tuple[Status, Status | None, int]:
     """Solve an LP after presolve, then as given from there, where the bound of the first is too weak for it.
 
@@ -198,7 +206,7 @@ def _search(
     stages = [least] if reduced is None or reduced.program is None else [reduced.program, least]
     for inner in stages:
         back = reduced.restore if reduced is not None and inner is reduced.program else _as_it_is
-        rounds = Rounds(best, inner, back, start, tol, deadline)
+        rounds = Rounds(best, inner, back, start, tol, deadline, simplex=simplex)
         while not rounds.over:
             if deadline.over() or rounds.spent + spent >= passes:
                 return Status.TIME_LIMIT if deadline.over() else Status.PASS_LIMIT, None, spent + rounds.spent

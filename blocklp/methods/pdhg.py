@@ -77,7 +77,7 @@ class Pdhg(Method):
     evaluates = False
     knows_rows = True
     cadence = 49
-    usual = 1000
+    usual = 2000
     sufficient = 0.2
     necessary = 0.8
     artificial = 0.36

@@ -3,15 +3,13 @@ r"""PDHG, and the simplex method on the whole LP for instances that are small or
 Instances whose dense tableau takes fewer numbers than 1500 passes read are given to a dual simplex method in
 compiled loops first (:mod:`blocklp.kernels.vertices`), whose vertices end most of them at the first check.
 
-First-order methods take few cheap passes on most LPs that are large, and many on some small ones (production
-plans with fixed costs, long chains of rows), which the simplex method solves at once. After 98 passes, 196,
-392 and so on, instances are given to HiGHS for some of the work that their passes took, four times as much
-where LPs are small and ever less where they are large: those whose gap is above :math:`10^{-passes / 200}`,
-and those for which that is enough as a rule; where the work of 98 passes is enough, HiGHS begins, before the
-first check unless there is a warm start. Instances of which no primal point is known yet get several times as
-much, where that may be enough, at the first check already: a point that no oracle and no scaling gives is far
-from PDHG too. It is counted in iterations, not in seconds: what is chosen does not depend on the machine, nor
-on what is beside an instance in its batch.
+First-order methods take few cheap passes on random LPs, whose bases fill up, and many on LPs with structure
+(production plans with fixed costs, long chains of rows), which the simplex method solves at once. Where the
+work of 1500 passes is enough as a rule, HiGHS begins, before the first check unless there is a warm
+start. Else the fixed-point residual tells the two apart: after 196 passes, 392, 784 and so on, instances
+whose residual has fallen by less than :math:`(passes / 98)^{3/2}` since pass 98 are given to HiGHS for eight
+times the work that their passes took, and ever less where LPs are large. It is counted in iterations, not in
+seconds: what is chosen does not depend on the machine, nor on what is beside an instance in its batch.
 
 The LP is the restricted master of blocks that all state their constraints
 (:mod:`blocklp.methods.restricted_master`). Its duals are multipliers like any others: the engine evaluates
@@ -29,6 +27,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from blocklp.general_solvers.simplex_turns import affordable, pass_time, typical_iterations
+from blocklp.kernels.backend import PER_COPY, PER_PASS
 from blocklp.kernels.plan import Plan
 from blocklp.kernels.program import Program
 from blocklp.kernels.vertices import small, vertices
@@ -54,6 +54,8 @@ class RaceState(MethodState):
     answer: tuple[Tensor, Tensor]  # (batch, copies): multipliers and points of another method
     fresh: bool  # whether another method gave some that were not looked at yet
     turn: int  # passes at which the simplex method has its next turn
+    since: int  # passes at the first turn
+    residual: Tensor  # (batch,) float64: the square of PDHG's at the first turn; NaN before
     opening: bool  # whether no pass of PDHG was made yet
 
 
@@ -64,22 +66,22 @@ class Race(Method):
     evaluates = False
     knows_rows = True
     advised = True
-    cadence, usual = Pdhg.cadence, Pdhg.usual
-    first, growth = 2 * Pdhg.cadence, 2  # turns fall on checks
-    decade = 200  # passes in which PDHG should gain a digit
+    cadence = Pdhg.cadence
+    usual = 1000  # where LPs are small the simplex method needs few or none
+    first, growth = 2 * Pdhg.cadence - 1, 2  # turns fall on checks, which count one pass more
+    begins = 1500  # passes of whose work the simplex method begins, where that is enough as a rule
+    power = 1.5  # of the passes by which the residual should fall
+    most, level = (
+        8.0,
+        6_000_000,
+    )  # work of a turn over that of all passes, and numbers of a pass where it is 1
     largest = 20_000_000  # numbers of a pass up to which the simplex method is tried
-    # Times the work for instances without a primal point, where it is for this part of typical iterations.
-    pointless, promising = 8, 0.25
-    most, level = 4.0, 600_000  # the simplex method's largest share of the work, and numbers of a pass for 1
-    typical = 1.5  # iterations that the simplex method takes for each row, as a rule
     longest = 0.25  # part of the time that is left which a turn of the simplex method may take
-    hopeless = 0.01  # part of these up to which a turn is not worth stating the LP
+    hopeless = 0.01  # part of typical iterations up to which a turn is not worth stating the LP
     # Variables for each row with a price from which on the proximal point method opens, projections that it
     # may take, and those in which it should gain a digit.
     coupling, patient, digit = 8, 60, 50
     ahead = 3  # its first steps, which are short: a check is not worth it before
-    # Numbers of a pass from which on that decides: smaller instances come in batches, where passes cost less.
-    least = 10_000
 
     def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> RaceState:
         """PDHG's start, with the answers of optimal vertices where LPs are small.
@@ -111,8 +113,7 @@ class Race(Method):
         """The answers of the simplex method where that begins: a check of PDHG's start would be in vain."""
         if state.turn:
             return state
-        unknown = torch.full_like(state.value, torch.inf, dtype=torch.float64)
-        if not (state := self._by_simplex(plan, state, unknown)).fresh:
+        if not (state := self._by_simplex(plan, state, self.begins)).fresh:
             return state
         solved, (duals, points) = state.solved, state.answer
         duals, points = where(solved, duals, state.duals), where(solved, points, state.points)
@@ -166,7 +167,7 @@ class Race(Method):
         return bool(state.fresh)
 
     def checked(self, plan: Plan, state: RaceState, gap: Tensor) -> RaceState:
-        """Give slow instances to the simplex method, when it is its turn.
+        """Give instances whose residual falls slowly to the simplex method, when it is its turn.
 
         Parameters
         ----------
@@ -177,46 +178,47 @@ class Race(Method):
             state = replace(state, solved=torch.zeros_like(state.solved))
         if state.opening and (state := self._by_blocks(plan, state, gap)).fresh:
             return state
-        return self._by_simplex(plan, state, gap)
+        passes, residual = state.inner.passes, state.inner.residual
+        if passes < state.turn:
+            return state
+        if state.turn == 0:  # of a warm start
+            return self._by_simplex(plan, state, self.begins)
+        if not state.since:
+            return replace(state, since=passes, residual=residual.clone(), turn=self.growth * passes)
+        share = min(self.most, self.level / max(1, plan.program.work))
+        fallen = residual < state.residual * (passes / state.since) ** (-2 * self.power)
+        return self._by_simplex(plan, state, int(share * passes), ~fallen & ~state.ended)
 
-    def _by_simplex(self, plan: Plan, state: RaceState, gap: Tensor) -> RaceState:
-        """A turn of the simplex method on the instances that are slow, if it is due."""
-        problem, passes, pointless = plan.problem, state.inner.passes, torch.isinf(gap)
-        early = passes < state.turn
-        if plan.program.work > self.largest or (early and not state.opening):
+    def _by_simplex(
+        self, plan: Plan, state: RaceState, passes: int, given: Tensor | None = None
+    ) -> RaceState:
+        """A turn of the simplex method, for the work of so many passes, on some instances or all."""
+        problem = plan.problem
+        state = replace(state, turn=max(self.first, self.growth * state.inner.passes))
+        iterations, _ = self._affordable(plan, passes)
+        given = ~(state.ended | state.solved) if given is None else given
+        hopeless = iterations < self.hopeless * typical_iterations(*_size(plan.program))
+        hopeless |= plan.program.work > self.largest or plan.deadline.over()
+        if hopeless or not bool(given.any()):
             return state
-        counted = max(passes, self.first)
-        iterations, enough = self._affordable(plan.program, counted)
-        typical = self.typical * plan.program.lower.shape[1]
-        more = self.pointless * iterations
-        more = more if more >= self.promising * typical else iterations
-        if early:  # before the first pass, for instances without a point alone
-            given = pointless & (more > iterations)
-        elif iterations < self.hopeless * typical:
-            return replace(state, turn=self.growth * counted)
-        else:
-            given = ~(gap <= (0.0 if enough else 10.0 ** (-passes / self.decade))) & ~state.ended
-            state = replace(state, turn=self.growth * counted)
-        if not bool(given.any()) or plan.deadline.over():
-            return state
-        own = [more if unknown else iterations for unknown in pointless.tolist()]
         numbers = range(problem.batch)
         masters = state.masters or Columns(tuple(Column(RestrictedMaster(problem, i)) for i in numbers))
-        solved, (duals, points) = torch.zeros_like(state.solved), (t.clone() for t in state.answer)
+        solved, (duals, points) = state.solved.clone(), (t.clone() for t in state.answer)
         for i in given.nonzero()[:, 0].tolist():
             master = masters.own[i].master
             master.begin()
-            found = master.solve(self.longest * plan.deadline.left(), own[i])
+            found = master.solve(self.longest * plan.deadline.left(), iterations)
             if found is not None:
                 solved[i] = True
                 duals[i] = torch.from_numpy(found.duals).to(duals)
                 points[i, : problem.in_blocks] = torch.from_numpy(found.points).to(points)
         message = "pass %d: the simplex method solved %d of %d instances, up to %d iterations each"
-        counts = passes, int(solved.sum()), int(given.sum()), max(own)
+        new = solved & given
+        counts = state.inner.passes, int(new.sum()), int(given.sum()), iterations
         logging.getLogger("blocklp").info(message, *counts)
         x, *rest = state.inner.bar
-        inner = replace(state.inner, bar=(where(solved, problem.mean(points), x), *rest))  # to be remembered
-        ended, fresh = state.ended | solved, bool(solved.any())
+        inner = replace(state.inner, bar=(where(new, problem.mean(points), x), *rest))  # to be remembered
+        ended, fresh = state.ended | new, bool(new.any())
         state = replace(state, inner=inner, masters=masters, solved=solved, ended=ended, fresh=fresh)
         return replace(state, answer=(duals, points))
 
@@ -250,19 +252,21 @@ class Race(Method):
         inner = replace(state.inner, bar=(x, y, reached))  # to be remembered
         return replace(state, inner=inner, solved=solved, answer=(duals, points), fresh=True)
 
-    def _affordable(self, program: Program, passes: int) -> tuple[int, bool]:
-        """Iterations for the work of so many passes, and whether that is enough as a rule."""
-        share = min(self.most, self.level / max(1, program.work))
-        iterations = int(share * passes * (10 + 1e-2 * program.work) / _iteration(program))
-        return iterations, program.work >= self.least and iterations >= self.typical * program.lower.shape[1]
+    def _affordable(self, plan: Plan, passes: int) -> tuple[int, bool]:
+        """Iterations that take as long as so many passes, and whether that is enough as a rule."""
+        program, one = plan.program, pass_time(plan.program.work)
+        if not plan.backend.builds_on:
+            one = 1e6 * (PER_PASS + PER_COPY * plan.problem.copies)
+        return affordable(passes * one, *_size(program))
 
     def _around(self, plan: Plan, inner: PdhgState) -> RaceState:
-        turn = 0 if self._affordable(plan.program, self.first)[1] else self.first
+        turn = 0 if self._affordable(plan, self.begins)[1] else self.first
         none = torch.zeros_like(inner.eta, dtype=torch.bool)
+        unknown = torch.full_like(inner.residual, torch.nan)
         blank = inner.duals.new_zeros(()).expand_as(inner.duals)
         own = inner.duals, inner.value, inner.points, inner.eta
         return RaceState(
-            *own, inner, None, None, none, none, (blank, blank), fresh=False, turn=turn, opening=True
+            *own, inner, None, None, none, none, (blank, blank), False, turn, 0, unknown, opening=True
         )
 
 
@@ -271,9 +275,6 @@ def _kept(mask: Tensor, own: Iterates, other: Iterates) -> Iterates:
     return tuple(where(mask, a, b) for a, b in zip(own, other, strict=True))
 
 
-def _iteration(program: Program) -> float:
-    """Microseconds of a simplex iteration where a pass takes 10 and 0.01 a number: only their ratio counts.
-
-    The longer rows are, the more its factors fill up.
-    """
-    return 20.0 + 5e-4 * float(program.nonzeros**2 / max(1, program.lower.shape[1]))
+def _size(program: Program) -> tuple[int, int]:
+    """Rows and entries of an instance."""
+    return program.lower.shape[1], program.nonzeros

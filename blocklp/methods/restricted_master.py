@@ -30,6 +30,7 @@ import torch
 
 from blocklp.decomposition.problem import Decomposition
 from blocklp.decomposition.rows import CouplingRows
+from blocklp.general_solvers.simplex_turns import run_within
 from blocklp.general_solvers.small_lp import EQUILIBRATED, PRIMAL_SIMPLEX, TOLERANCE, quiet_highs
 from blocklp.methods.master_layout import Array, MasterLayout, Numbers, of_instance, selection, stacked
 from blocklp.methods.shrinking import shrinking
@@ -164,11 +165,7 @@ class RestrictedMaster:
         """Solve the master within limits; None where these do not suffice, or it is infeasible."""
         import highspy
 
-        self.highs.setOptionValue("simplex_iteration_limit", iterations)
-        # The clock of HiGHS runs on from one call to the next.
-        self.highs.setOptionValue("time_limit", self.highs.getRunTime() + max(0.0, min(seconds, 1e9)))
-        self.highs.run()
-        if self.highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        if run_within(self.highs, seconds, iterations) != highspy.HighsModelStatus.kOptimal:
             return None
         found = self.highs.getSolution()
         x, dual = np.array(found.col_value), np.array(found.row_dual)

@@ -46,6 +46,7 @@ def _lp_command(
     tol: Certified = 1e-4,
     time_limit: Seconds = math.inf,
     presolve: Annotated[bool, typer.Option(help="Whether HiGHS reduces the LP first.")] = True,
+    simplex: Annotated[bool, typer.Option(help="Whether HiGHS's simplex method takes turns.")] = True,
     reading: Reading,
     solution: Annotated[bool, typer.Option("--solution", help="Print the values of all variables too.")] = False,
     reference: Against = None,
@@ -106,7 +107,7 @@ def _lp_command(
     with interruptible(), ElapsedTime(f"reading {file.name}"):
         given = read_linear_program(file, max_bytes=reading.max_bytes, time_limit=deadline)
     with interruptible(), ElapsedTime(f"solving {file.name}"):
-        found = solve_linear_program(given.program, tol=tol, time_limit=deadline, presolve=presolve)
+        found = solve_linear_program(given.program, tol=tol, time_limit=deadline, presolve=presolve, simplex=simplex)
     rows, columns = given.program.A.shape
     # The judge charges all rounding: there is one bound, under both names that scripts know.
     numbers = {"bound": found.bound, "safe_bound": found.bound, "primal": found.primal, "gap": found.gap}

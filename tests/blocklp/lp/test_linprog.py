@@ -100,8 +100,9 @@ def test_the_iteration_limit_has_scipys_status() -> None:
     assert found.status == 1 and not found.success and found.bound <= found.fun <= 0
 
 
+@pytest.mark.parametrize("simplex", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_batch_gives_what_its_lps_give_alone(seed: int) -> None:
+def test_a_batch_gives_what_its_lps_give_alone(seed: int, simplex: bool) -> None:
     draw, batch, n, m = np.random.default_rng(seed), 5, 8, 4
     matrix, equal, inside = draw.normal(size=(m, n)), draw.normal(size=(1, n)), draw.random((batch, n))
     parts = {
@@ -117,7 +118,8 @@ def test_a_batch_gives_what_its_lps_give_alone(seed: int) -> None:
     if seed == 3:
         parts["b_ub"], parts["b_eq"] = parts["b_ub"][0], parts["b_eq"][0]
         parts["bounds"] = np.broadcast_to(np.array([-1.0, 2.0]), (batch, n, 2)).copy()
-    together = bl.linprog(parts["c"], matrix, parts["b_ub"], equal, parts["b_eq"], parts["bounds"], options={"tol": 1e-8})
+    options = {"tol": 1e-8, "simplex": simplex}
+    together = bl.linprog(parts["c"], matrix, parts["b_ub"], equal, parts["b_eq"], parts["bounds"], options=options)
     assert together.x.shape == (batch, n) and together.slack.shape == (batch, m) and together.upper.marginals.shape == (batch, n)
     assert together.fun.shape == together.bound.shape == together.status.shape == (batch,) and len(together.message) == batch
     for i in range(batch):

@@ -69,12 +69,13 @@ def test_scaling_has_an_inverse_and_evens_entries_out(seed: int) -> None:
     assert float(scaled.program.c @ inner) * scaled.costs * scaled.sides == pytest.approx(float(program.c @ x), rel=1e-9, abs=1e-9)
 
 
+@pytest.mark.parametrize("simplex", [False, True])
 @pytest.mark.parametrize("seed", range(30))
-def test_bounds_that_assume_nothing_are_below_the_exact_optimum(seed: int) -> None:
+def test_bounds_that_assume_nothing_are_below_the_exact_optimum(seed: int, simplex: bool) -> None:
     """Exact: of the closed prices, those that the free variables' equations determine, solved in fractions."""
     program = feasible_program(seed)
     value = program.linprog().fun
-    found = bl.lp.solve_linear_program(program, tol=1e-6)
+    found = bl.lp.solve_linear_program(program, tol=1e-6, simplex=simplex)
     assert found.status is bl.Status.OPTIMAL
     assert found.bound <= value + 1e-9 * max(1, abs(value)) and not len(found.declared)
 
@@ -114,7 +115,8 @@ def test_reduced_costs_of_open_columns_are_exact() -> None:
     assert proved(program, price, program.lower, program.upper) > -1e-12
 
 
-def test_a_free_variable_in_two_parts_is_one() -> None:
+@pytest.mark.parametrize("simplex", [False, True])
+def test_a_free_variable_in_two_parts_is_one(simplex: bool) -> None:
     """min y - z with y - z >= 1/3, y, z >= 0: no price makes both reduced costs positive, and none in double precision both zero."""
     program = LinearProgram(
         np.array([0.1, -0.1]),
@@ -124,7 +126,7 @@ def test_a_free_variable_in_two_parts_is_one() -> None:
         np.zeros(2),
         np.full(2, np.inf),
     )
-    found = bl.lp.solve_linear_program(program, tol=1e-9, presolve=False)
+    found = bl.lp.solve_linear_program(program, tol=1e-9, presolve=False, simplex=simplex)
     assert found.status is bl.Status.OPTIMAL and not len(found.declared)
     assert found.bound == pytest.approx(1 / 30, rel=1e-9)
 
@@ -155,7 +157,7 @@ def test_factors_that_would_fill_up_are_not_begun() -> None:
     assert serves(program)
     with pytest.raises(DenseFactorError):
         list(proximal_points(program, box[1], np.zeros(n), Deadline.of(20)))
-    found = solve_linear_program(program, time_limit=2.0, passes=100, presolve=False)
+    found = solve_linear_program(program, time_limit=2.0, passes=100, presolve=False, simplex=False)
     assert found.bound <= found.primal and found.seconds < 4
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any
 
@@ -15,7 +16,7 @@ from blocklp.deadline import Deadline
 from blocklp.general_solvers.solvers import reference
 from blocklp.kernels.step_sizes import StepSizes
 from blocklp.methods import Race, as_method
-from blocklp.oracles import Simplex
+from blocklp.oracles import Polytope, Simplex
 
 from ..random_models import random_model
 
@@ -76,6 +77,36 @@ def test_the_master_of_stated_blocks_is_the_lp_itself() -> None:
             size = max(float(found.floor[i]), abs(float(truth[i])))
             assert sign * (float(found.bound[i]) - float(truth[i])) <= 1e-9 * size, seed
             assert found.status[i] is bl.Status.OPTIMAL, (seed, found)
+
+
+def random_polytopes(blocks: int) -> bl.Model:
+    """Rows of random signs over random variables: the factors of bases fill up, and PDHG is quick."""
+    draw, dim = np.random.default_rng(0), 8
+    matrix, inside = draw.normal(size=(blocks, 4, dim)), draw.random(2 * blocks)
+    scope = np.stack([draw.permutation(2 * blocks)[:dim] for _ in range(blocks)])
+    above = np.einsum("brd,bd->br", matrix, inside[scope]) + draw.random((blocks, 4)) * 0.3
+    m = bl.Model()
+    x = m.variable("x", 2 * blocks, lower=0, upper=1)
+    m.add(Polytope(matrix, np.full((blocks, 4), -np.inf), above, np.zeros((blocks, dim)), np.ones((blocks, dim))), x[scope])
+    m.minimize(draw.normal(size=2 * blocks) @ x)
+    return m
+
+
+@pytest.mark.parametrize("backend", ["torch", "numba"])
+def test_where_pdhg_is_quick_the_simplex_method_has_no_turn(
+    backend: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    if backend == "numba":
+        pytest.importorskip("numba")
+    monkeypatch.setattr(Race, "begins", 0)
+    caplog.set_level(logging.INFO, "blocklp")
+    quick, slow = random_polytopes(300), unit_commitment(20, 12, 0)
+    solver = quick.compile(backend=backend)
+    alone, race = (solver.solve(method=method, tol=1e-4, passes=10_000) for method in ("pdhg", "race"))
+    assert race.status[0] is bl.Status.OPTIMAL and "the simplex method solved" not in caplog.text
+    assert race.passes.tolist() == alone.passes.tolist() and race.bound.tolist() == alone.bound.tolist()
+    found = slow.compile(backend=backend).solve(method="race", tol=1e-4, passes=10_000)
+    assert found.status[0] is bl.Status.OPTIMAL and "the simplex method solved 1 of 1" in caplog.text
 
 
 def test_auto_races() -> None:
@@ -160,7 +191,7 @@ def test_a_time_limit_while_step_sizes_are_estimated_keeps_the_first_bound(monke
 
 
 def test_a_warm_start_opens_with_the_prices_of_the_last_solve(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Race, "least", 10**9)  # the simplex method is not the first
+    monkeypatch.setattr(Race, "begins", 0)  # the simplex method is not the first
     m = bl.Model()
     x = m.variable("x", (600, 8), lower=0, upper=1)
     m.add(Simplex(8), x)

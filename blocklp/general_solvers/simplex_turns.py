@@ -1,0 +1,58 @@
+"""Turns of HiGHS's simplex method beside passes over the rows: their limits, and what they cost.
+
+Times are of one core at some three gigahertz, in microseconds, and only their ratio counts: how many
+iterations take as long as so many passes is a count, the same on every machine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def pass_time(numbers: int) -> float:
+    """Microseconds of a pass over the rows in compiled loops that reads and writes so many numbers."""
+    return 10.0 + 7e-4 * numbers
+
+
+def iteration_time(rows: int, nonzeros: int) -> float:
+    """Microseconds of an iteration of the simplex method where the matrix has structure.
+
+    The longer rows are, the more its factors fill up.  Those of random matrices fill up altogether: an
+    iteration takes ten times as long and more.
+    """
+    return min(100.0, 20.0 + 1e-4 * nonzeros**2 / max(1, rows))
+
+
+def typical_iterations(rows: int, nonzeros: int) -> float:
+    """Iterations that the simplex method takes as a rule: two for each row, fewer where rows are short."""
+    return min(2.0 * rows, 0.2 * nonzeros)
+
+
+def affordable(time: float, rows: int, nonzeros: int) -> tuple[int, bool]:
+    """Iterations of the simplex method within so many microseconds, and whether that is enough as a rule."""
+    iterations = int(time / iteration_time(rows, nonzeros))
+    return iterations, iterations >= typical_iterations(rows, nonzeros)
+
+
+def run_within(highs: Any, seconds: float, iterations: int) -> Any:
+    """Let HiGHS go on from where it is, for so long at most.
+
+    Parameters
+    ----------
+    highs : highspy.Highs
+        With an LP, whose basis is kept from one call to the next.
+    seconds : float
+        Most time of this call.
+    iterations : int
+        Most iterations of this call.
+
+    Returns
+    -------
+    HighsModelStatus
+        ``kOptimal``, or why there is no optimum.
+    """
+    highs.setOptionValue("simplex_iteration_limit", iterations)
+    # The clock of HiGHS runs on from one call to the next.
+    highs.setOptionValue("time_limit", highs.getRunTime() + max(0.0, min(seconds, 1e9)))
+    highs.run()
+    return highs.getModelStatus()

@@ -1,0 +1,69 @@
+"""Rounds of the methods for one LP: turns of the simplex method go on from each other, and each method gives way to the others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import blocklp as bl
+from blocklp.deadline import Deadline
+from blocklp.general_solvers.linear_program import LinearProgram, loaded_highs
+from blocklp.lp.best import Best
+from blocklp.lp.rounds import Rounds
+
+pytest.importorskip("highspy")
+
+
+def staircase(periods: int, seed: int) -> LinearProgram:
+    """Production, stock and demand, period by period, with a start that is paid for: first-order methods are slow on long chains."""
+    draw = np.random.default_rng(seed)
+    eye, before = sp.eye_array(periods), sp.eye_array(periods, k=-1)
+    balance = sp.hstack([eye, before - eye, sp.csr_array((periods, periods))])
+    room = sp.hstack([eye, sp.csr_array((periods, periods)), -5.0 * eye])
+    demand = draw.uniform(0.5, 4, periods)
+    sides = np.concatenate([demand, np.full(periods, -np.inf)]), np.concatenate([demand, np.zeros(periods)])
+    cost = np.concatenate([draw.uniform(1, 3, periods), np.full(periods, 0.05), draw.uniform(5, 20, periods)])
+    return LinearProgram(
+        cost, sp.csr_array(sp.vstack([balance, room])), *sides, np.zeros(3 * periods), np.repeat([5.0, np.inf, 1.0], periods)
+    )
+
+
+def iterations_alone(program: LinearProgram) -> tuple[int, float]:
+    """HiGHS's iterations and value."""
+    highs = loaded_highs(program, presolve="off", solver="simplex")
+    highs.run()
+    return highs.getInfo().simplex_iteration_count, highs.getInfo().objective_function_value
+
+
+def test_turns_of_the_simplex_method_go_on_from_each_other() -> None:
+    program = staircase(150, 0)
+    alone, value = iterations_alone(program)
+    best = Best(program, 1e-9, Deadline())
+    rounds, turns = Rounds(best, program, lambda x, price: (x, price), None, 1e-9, Deadline(), simplex=True), 0
+    while best.gap() > 1e-9 and turns < 100:
+        rounds.run(alone // 5)
+        turns += 1
+    assert 5 <= turns <= 8 and alone <= rounds.spent <= 1.3 * alone
+    assert best.primal == pytest.approx(value, rel=1e-9) and best.bound <= value + 1e-9 * abs(value)
+
+
+def test_one_turn_ends_what_the_others_are_slow_on() -> None:
+    program = staircase(400, 1)
+    alone, value = iterations_alone(program)
+    found = bl.lp.solve_linear_program(program, tol=1e-8, presolve=False)
+    assert found.status is bl.Status.OPTIMAL and found.passes <= 1.1 * alone
+    assert found.bound <= value + 1e-9 * value and found.primal == pytest.approx(value, rel=1e-8)
+    without = bl.lp.solve_linear_program(program, tol=1e-8, passes=alone, presolve=False, simplex=False)
+    assert without.bound <= value + 1e-9 * value
+
+
+def test_a_warm_start_is_given_to_the_other_methods_first() -> None:
+    program = staircase(60, 2)
+    first = bl.lp.solve_linear_program(program, tol=1e-9)
+    nearby = LinearProgram(program.c * 1.001, program.A, program.row_lower, program.row_upper, program.lower, program.upper)
+    best = Best(nearby, 1e-9, Deadline())
+    start = first.x, first.row_price
+    rounds = Rounds(best, nearby, lambda x, price: (x, price), start, 1e-9, Deadline(), simplex=True)
+    rounds.run(5)
+    assert best.gap() <= 1e-3  # five iterations from no basis have no point
