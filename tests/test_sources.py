@@ -13,9 +13,12 @@ from types import ModuleType
 import pytest
 import typer
 
+import blocklp as bl
 from blocklp.methods import METHODS
 from blocklp.problems.command_line.app import app
 from blocklp.problems.densecrf.solve import METHODS as DENSECRF
+from blocklp.problems.verification.robustness import STATUSES
+from blocklp.problems.verification.verdict import CLAIMS
 
 ROOT = Path(__file__).parents[1]
 BENCH = "python -m bench run "
@@ -231,3 +234,10 @@ def test_the_glossary_has_the_names_of_the_api() -> None:
     names = {name for row in table if row[2] != "-" for name in re.findall(r"`([^`]+)`", row[2])}
     assert not [name for name in names if not exists(name)]
     assert not exists("blocklp.Solution.absent") and not exists("blocklp.absent") and not exists("blocklp.Solution.bound.absent")
+
+
+def test_every_word_of_status_is_explained_once() -> None:
+    text = (ROOT / "docs" / "command-line.md").read_text().split("## Words of status")[1]
+    words = [word for row in rows(text) for word in row[0].split(", ")]
+    named = [*map(str, bl.Status), *CLAIMS, *STATUSES, "proven", "refused", "error", "... within reach"]
+    assert sorted(words) == sorted(named)

@@ -129,8 +129,14 @@ class LinearProgram:
         if highs.writeModel(str(path)) == highspy.HighsStatus.kError:
             raise FormatError(f"{path}: HiGHS cannot write there; does the folder exist?")
 
-    def to_cvxpy(self) -> Any:
-        """Return a ``cvxpy.Problem`` whose only variable, ``"x"``, holds all variables.
+    def to_cvxpy(self, integer: NDArray[np.bool_] | None = None) -> Any:
+        """Return a ``cvxpy.Problem`` whose variable ``"x"`` holds all variables.
+
+        Parameters
+        ----------
+        integer : ndarray, optional
+            ``(variables,)``: whether a variable is an integer, by default none; these are equal to a variable
+            ``"integers"``.
 
         Raises
         ------
@@ -146,6 +152,8 @@ class LinearProgram:
         rows += [self.A[equal] @ x == self.row_upper[equal]] if len(equal) else []
         rows += [self.A[above] @ x <= self.row_upper[above]] if len(above) else []
         rows += [self.A[below] @ x >= self.row_lower[below]] if len(below) else []
+        if integer is not None:
+            rows.append(x[integer] == cvxpy.Variable(int(integer.sum()), name="integers", integer=True))
         value = self.c @ x + self.offset
         return cvxpy.Problem(cvxpy.Maximize(value) if self.maximize else cvxpy.Minimize(value), rows)
 

@@ -7,6 +7,7 @@ simplex method goes on from its own basis.  What they find is judged on the LP a
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -127,10 +128,14 @@ class Rounds:
             iterations, enough = simplex_turn(self.program, PASSES * factor)
             first = enough and self._start is None
             methods.insert(0 if first else len(methods), (self._simplex, iterations))
+        pivots = self._pivots
         for method, count in methods:
-            if most > 0 and not self.over and self.best.gap() > self.tol and not self.deadline.over():
-                method(min(most, count))
-                most -= count
+            if most <= 0 or self.over or self.best.gap() <= self.tol or self.deadline.over():
+                return
+            method(min(most, count))
+            most -= count
+            if pivots and not self._pivots and math.isinf(self.best.gap()):
+                return  # the simplex method has no optimum: a ray is looked for first
 
     def _separate(self) -> None:
         """Solve an LP without rows: every variable goes to its cheaper bound."""

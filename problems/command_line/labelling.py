@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import typer
@@ -13,6 +13,7 @@ from rich.text import Text
 
 import blocklp as bl
 from blocklp.errors import OptionError
+from blocklp.general_solvers.solvers import lp_solver
 from blocklp.problems.command_line.options import Output, Solving
 from blocklp.problems.command_line.process import EXIT_INTERRUPTED, EXIT_STOPPED, interruptible
 from blocklp.problems.command_line.reference import compare
@@ -46,7 +47,7 @@ class SolvableFiles:
     solve : callable
         Takes the options of a solve, ``callback`` and ``history``, and returns the solutions of all instances.
     model : callable
-        Gives the LP of an instance by its number, for the comparison with another solver.
+        Gives the model of an instance by its number, for the comparison with another solver.
     search : callable
         Takes the number of an instance, ``time_limit`` and ``callback``, and returns its exact solution.
     """
@@ -112,8 +113,10 @@ def _relaxed(asked: SolvableFiles, solving: Solving, output: Output, deadline: b
 
 def _exact(asked: SolvableFiles, solving: Solving, output: Output, deadline: bl.Deadline) -> None:
     solving.check_exact()
-    if output.plot is not None or output.reference is not None:
-        raise OptionError("--plot and --reference are about the relaxation; leave them out, or leave --exact out")
+    if output.plot is not None:
+        raise OptionError("--plot is about the relaxation; leave it out, or leave --exact out")
+    if output.reference is not None:
+        lp_solver(output.reference)  # refuses unknown names before the work
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     rows: list[ExactRow] = []
     for i, (file, n, pairs, note) in enumerate(asked.names):
@@ -126,6 +129,12 @@ def _exact(asked: SolvableFiles, solving: Solving, output: Output, deadline: bl.
             for missed, *_ in asked.names[i + 1 :]:
                 errors.print(Text(f"{missed}: not reached before the interrupt"))
             break
+    if output.reference is not None:
+        for i, row in enumerate(rows):
+            limit = bl.Deadline(deadline.seconds / len(asked.names))  # as long again
+            with interruptible(), nullcontext() if output.quiet else ElapsedTime(f"solving {row.file} by {output.reference}"):
+                other = compare(asked.model(i), output.reference, integers=True, deadline=limit)
+            rows[i] = replace(row, reference=other)
     if output.as_json:
         typer.echo(exact_json(rows))
     else:

@@ -73,7 +73,7 @@ Dtype = Annotated[Precision, typer.Option(help="Precision of the iterates; bound
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, a list with one object a file, instead of the table.")]
 Plot = Annotated[Path | None, typer.Option(metavar="OUT.png", help="Write a picture of the convergence (needs matplotlib).")]
 Against = Annotated[
-    str | None, typer.Option("--reference", metavar="SOLVER", help="Solve the same LPs with another solver too, such as highs.")
+    str | None, typer.Option("--reference", metavar="SOLVER", help="Solve the same with another solver too, such as highs.")
 ]
 Exact = Annotated[
     bool, typer.Option("--exact", help="Search for a solution that is proved optimal; no options of the relaxation but --time-limit.")

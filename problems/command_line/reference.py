@@ -1,4 +1,4 @@
-"""What another solver says to the same LP: the option ``--reference`` of the commands."""
+"""What another solver says to the same LP or integer program: the option ``--reference`` of the commands."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from blocklp.general_solvers.linear_program import LinearProgram
 from blocklp.general_solvers.solvers import lp_solver
 from blocklp.problems.printing import json_number
 
+NEVER = bl.Deadline()
+
 
 @dataclass(frozen=True)
 class Reference:
-    """Another solver's answer to an LP: how it ended, its optimum (NaN without one), and the seconds it took."""
+    """Another solver's answer: how it ended, its optimum (NaN without one), and the seconds it took."""
 
     solver: str
     status: str
@@ -34,10 +36,13 @@ class Reference:
         return f"{self.solver}: {self.status}, {value}, {self.seconds:.3g} s"
 
 
-def compare(model: bl.Model, solver: str = "highs") -> Reference:
-    """Solve the LP of a model of one instance by another solver; an LP that its licence does not cover is told as refused."""
+def compare(model: bl.Model, solver: str = "highs", *, integers: bool = False, deadline: bl.Deadline = NEVER) -> Reference:
+    """Solve a model of one instance by another solver, as an LP or with its integers.
+
+    One that its licence does not cover is told as refused.
+    """
     try:
-        result = bl.reference(model, solver)
+        result = bl.reference(model, solver, integers=integers, time_limit=deadline)
     except LicenceError as error:
         return _refused(solver, error)
     return Reference(solver, result.status[0], float(result.objective[0]), result.seconds)

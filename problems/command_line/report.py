@@ -192,6 +192,7 @@ class ExactRow:
     named: str
     found: ExactResult
     note: str = ""
+    reference: Reference | None = None
 
 
 def show_exact(rows: Sequence[ExactRow], console: Console) -> None:
@@ -208,6 +209,12 @@ def show_exact(rows: Sequence[ExactRow], console: Console) -> None:
         "seconds": [f"{f.seconds:.2f}" for f in found],
         "status": [f"[green]{f.status}, proven[/]" if f.proven else _styled(f.status) for f in found],
     }
+    compared = [row.reference for row in rows if row.reference is not None]
+    if compared:
+        columns |= {
+            compared[0].solver: [by.status if math.isnan(by.value) else f"{by.value:.10g}" for by in compared],
+            "its seconds": [f"{by.seconds:.2f}" for by in compared],
+        }
     print_table(_table(columns), console)
 
 
@@ -231,5 +238,6 @@ def exact_json(rows: Sequence[ExactRow]) -> str:
             "seconds": f.seconds,
             "solution": f.labels.tolist(),
         }
-        entries.append(entry | ({"note": row.note} if row.note else {}))
+        entry |= {"note": row.note} if row.note else {}
+        entries.append(entry | ({} if row.reference is None else {"reference": row.reference.entry()}))
     return json.dumps(entries, allow_nan=False, indent=2)

@@ -96,7 +96,7 @@ def clique_model(graph: WeightedGraph, blocks: CliqueBlocks = "cliques", *, time
 def _model(graph: WeightedGraph, cover: dict[int, IntArray]) -> bl.Model:
     """The relaxation by the cliques of a cover, by their sizes."""
     model = bl.Model()
-    y = model.variable("y", graph.n, lower=0, upper=1)
+    y = model.variable("y", graph.n, lower=0, upper=1, integer=True)
     for size, cliques in cover.items():
         model.add(AtMostOne(size), y[torch.tensor(cliques)], name=f"cliques of {size}")
     weights = torch.tensor(graph.weights)

@@ -179,7 +179,8 @@ def _variables(mrf: Mrf, clusters: list[Scope]) -> MrfRelaxation:
         values = np.concatenate(costs[shape])
         allowed = np.isfinite(values)
         name = f"{'x' if len(shape) == 1 else 'p'}{'x'.join(map(str, shape))}"
-        array = model.variable(name, values.shape, lower=0, upper=torch.tensor(allowed.astype(np.float64)))
+        upper, single = torch.tensor(allowed.astype(np.float64)), len(shape) == 1
+        array = model.variable(name, values.shape, lower=0, upper=upper, integer=single)
         objective = (torch.tensor(np.where(allowed, values, 0.0)) * array).sum() + objective
         views.append(np.concatenate(parts), array.index[:, 0])
     assert isinstance(objective, bl.language.Expression)

@@ -44,7 +44,7 @@ def roof_duality_model(qubo: Qubo) -> bl.Model:
     pairs, blocks in one that passes over them like better (:func:`passing_order`).
     """
     model = bl.Model()
-    y = model.variable("y", qubo.n, lower=0, upper=1, grid=0.5)
+    y = model.variable("y", qubo.n, lower=0, upper=1, grid=0.5, integer=True)
     objective = y @ qubo.linear + qubo.offset
     if not len(qubo.edges):
         model.minimize(objective)

@@ -1,4 +1,5 @@
 import builtins
+import itertools
 import sys
 
 import numpy as np
@@ -75,6 +76,48 @@ def test_solvers_agree_on_random_models() -> None:
     m.minimize(rng.standard_normal((3, 12)) @ y + rng.standard_normal((3, len(i))) @ z)
     values = torch.stack([reference(m, s).objective for s in ("highs", "highs-ipm", "gurobi", "cvxpy")])
     assert (values - values[0]).abs().max() < 1e-7
+
+
+@pytest.mark.parametrize("solver", ["highs", "gurobi", "cvxpy"])
+def test_integers_are_integers_if_asked_for(solver: str) -> None:
+    """Knapsacks of three items, one of which may be cut: by enumeration, and their LPs are above."""
+    draw = np.random.default_rng(0)
+    worth, weight, room = draw.integers(3, 20, (4, 3)).astype(float), draw.integers(2, 9, 3).astype(float), 8.0
+    m = bl.Model(4)
+    x, part = m.variable("x", 3, lower=0, upper=1, integer=True), m.variable("part", 1, lower=0, upper=0.3)
+    m.add(weight @ x + 2 * part.sum() <= room)
+    m.maximize(worth @ x + part.sum())
+    sets = np.array(list(itertools.product((0, 1), repeat=3)))
+    left = room - weight @ sets.T
+    values = np.where(left >= 0, worth @ sets.T + np.clip(left / 2, 0, 0.3), -np.inf)  # (instances, sets)
+    answer, relaxed = reference(m, solver, integers=True), reference(m, solver)
+    assert answer.objective.tolist() == pytest.approx(values.max(1), abs=1e-6)
+    assert answer.x["x"].numpy() == pytest.approx(sets[values.argmax(1)], abs=1e-6)
+    assert (relaxed.objective >= answer.objective - 1e-6).all() and (relaxed.objective > answer.objective + 0.1).any()
+    assert bl.solve_exact(m).primal.tolist() == pytest.approx(answer.objective.tolist(), abs=1e-6)
+
+
+def test_integers_want_an_integer_variable_and_a_solver_for_them() -> None:
+    m = frustrated()
+    with pytest.raises(ModelError, match="no variable is integer"):
+        reference(m, integers=True)
+    whole = m.variable("whole", 1, lower=0, upper=1, integer=True)
+    m.add(whole.sum() <= 1)
+    with pytest.raises(OptionError, match="'highs-ipm' is an algorithm for LPs"):
+        reference(m, "highs-ipm", integers=True)
+    with pytest.raises(OptionError, match="time_limit"):
+        reference(m, time_limit=-1)
+
+
+@pytest.mark.parametrize("solver", ["highs", "gurobi"])
+def test_a_reference_without_time_has_a_status_and_no_value(solver: str) -> None:
+    draw = np.random.default_rng(0)
+    m = bl.Model()
+    x = m.variable("x", 40, lower=0, upper=1, integer=True)
+    m.add(draw.integers(1, 100, (30, 40)) @ x <= draw.integers(500, 800, 30))  # a minute of branching
+    m.maximize(draw.integers(1, 100, 40) @ x)
+    answer = reference(m, solver, integers=True, time_limit=0.01)
+    assert answer.status == ("time limit reached",) and answer.objective.isnan().all()
 
 
 def test_bounds_tighten() -> None:

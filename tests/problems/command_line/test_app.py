@@ -138,7 +138,9 @@ def test_float32_bounds_are_certified_too(write):
 
 
 @pytest.mark.parametrize(
-    ("limit", "status"), [(("--passes", "2"), "pass_limit"), (("--time-limit", "1e-9"), "time_limit")], ids=["passes", "time"]
+    ("limit", "status"),
+    [(("--method", "admm", "--passes", "2"), "pass_limit"), (("--time-limit", "1e-9"), "time_limit")],
+    ids=["passes", "time"],
 )
 def test_limit_gives_exit_code_1_and_a_valid_bound(write, monkeypatch, limit, status):
     monkeypatch.setattr(bl.Deadline, "check", lambda *_: None)  # as if the time ended after reading
@@ -202,7 +204,7 @@ def test_interrupt_outside_the_solve_is_one_line(write, monkeypatch):
 
 
 def test_an_answer_is_printed_although_the_reference_is_refused(write, monkeypatch):
-    def refused(model, solver):
+    def refused(model, solver, **options):
         raise LicenceError(f"{solver} covers 2000 variables")
 
     monkeypatch.setattr("blocklp.reference", refused)
@@ -342,6 +344,18 @@ def test_exact_solutions(write):
     assert (entry["weight"], entry["bound"], entry["proven"], entry["solution"]) == (7, 7, True, [1, 0, 0, 1])
     shown = run("qpbo", write("b.sparse", QUBO), "--exact", "--time-limit", "10").stdout
     assert "proven" in shown and "-5" in shown
+
+
+@pytest.mark.parametrize("solver", ["highs", "gurobi"])
+def test_exact_solutions_are_those_of_an_integer_program(write, solver):
+    pytest.importorskip("highspy")
+    for command, name, content, key in (("qpbo", "a.sparse", QUBO, "energy"), ("mis", "g.mis", GRAPH, "weight")):
+        [entry] = json.loads(run(command, write(name, content), "--exact", "--reference", solver, "--json").stdout)
+        other = entry["reference"]
+        assert (other["solver"], other["status"]) == (solver, "optimal") and other["value"] == pytest.approx(entry[key])
+    shown = run("qpbo", write("b.sparse", QUBO), "--exact", "--reference", solver).stdout
+    assert solver in shown and "its seconds" in shown
+    assert "unknown solver" in refused("qpbo", write("c.sparse", QUBO), "--exact", "--reference", "nobody")
 
 
 def test_exact_takes_no_options_of_the_relaxation(write, tmp_path):
