@@ -17,9 +17,6 @@ wait for kernels to be compiled, which says nothing about the others.
 CLOSING = 3.0
 """Checks that it takes to end: one, and the final bounds."""
 
-RARELY = 11
-"""Checks at the method's cadence before they become rarer."""
-
 
 class CheckSchedule:
     """The passes of a chunk, and the next check.
@@ -45,7 +42,12 @@ class CheckSchedule:
 
     def __init__(self, method: Method, limits: Limits, exact: bool, rounds: float, on_device: bool) -> None:
         self.passes, self._next = 0, 1
-        self._limits, self._cadence, self._rounds = limits, method.cadence, rounds
+        self._limits, self._cadence, self._regular, self._rounds = (
+            limits,
+            method.cadence,
+            method.regular,
+            rounds,
+        )
         self._exact, self._evaluated = exact, exact and method.evaluates
         self._longest, self._closing = 1, 0.0
         self._clocked = not on_device or math.isfinite(limits.deadline.seconds)
@@ -100,5 +102,5 @@ class CheckSchedule:
             self._next = (self.passes // every + 1) * every
         else:
             last = self.passes if self._next > 1 else 0
-            self._next = last + self._cadence * max(1, last // (RARELY * self._cadence)) + 1
+            self._next = last + self._cadence * max(1, last // (self._regular * self._cadence)) + 1
         self._closing = CLOSING * self._rounds * seconds

@@ -104,6 +104,8 @@ class Iterate:
         ``(variables,)``, ``(rows,)``: point and prices.
     steps : int
         Newton steps and proximal steps so far: along a ray these take none of the former.
+    multiplications : float
+        Of all factors so far, about.
     ended : bool
         Whether the next step would change nothing.
     """
@@ -111,6 +113,7 @@ class Iterate:
     x: Array
     price: Array
     steps: int
+    multiplications: float
     ended: bool
 
 
@@ -146,7 +149,7 @@ def proximal_points(program: LinearProgram, x: Array, price: Array, deadline: De
         move = float(np.linalg.norm(new - x) + np.linalg.norm(reached - activity)) / sigma
         x, activity, steps = new, reached, newton.steps - before
         ended = exact and tolerance <= EXACT and move <= ENDED
-        yield Iterate(x, price, newton.steps + taken, ended)
+        yield Iterate(x, price, newton.steps + taken, newton.multiplications, ended)
         if deadline.over() or ended or newton.stuck or sigma < LEAST:
             return
         if exact and steps <= QUICK:
@@ -165,7 +168,7 @@ class _Newton:
         entries = np.prod(program.A.shape)
         whole = entries <= LARGE and rows <= SMALL and work > DENSE * rows * entries
         self.dense = np.ascontiguousarray(self.back.toarray()) if whole else None
-        self.steps, self.longest, self.stuck = 0, 0.0, False
+        self.steps, self.multiplications, self.longest, self.stuck = 0, 0.0, 0.0, False
         self._entries = 0.0  # of the last matrix of which the work of a factor was estimated
 
     def solve(
@@ -258,11 +261,14 @@ class _Newton:
         if self.dense is not None or (len(rows) <= SMALL and matrix.nnz > DENSE * len(rows) ** 2):
             whole = matrix if self.dense is not None else matrix.toarray()
             solve = partial(cho_solve, cho_factor(whole, check_finite=False), check_finite=False)
+            self.multiplications += len(rows) ** 3 / 6
         else:
             if matrix.nnz > DENSER * self._entries:
                 self._estimate(matrix)
                 self._entries = matrix.nnz
-            solve = symmetric_factor(matrix).solve
+            factor = symmetric_factor(matrix)
+            solve = factor.solve
+            self.multiplications += _multiplications(factor)
         direction: Array = solve(gradient)
         return np.asarray(direction + solve(gradient - matrix @ direction))
 
@@ -271,8 +277,8 @@ class _Newton:
         size, growth, before = FIRST, 8.0, 0.0
         while size < matrix.shape[0]:
             began = self.deadline.elapsed()
-            lengths = np.diff(symmetric_factor(csc_array(matrix[:size, :size])).L.indptr).astype(float)
-            seconds, work = self.deadline.elapsed() - began, float(lengths @ lengths)
+            work = _multiplications(symmetric_factor(csc_array(matrix[:size, :size])))
+            seconds = self.deadline.elapsed() - began
             growth = min(max(work / before, 2.0), 16.0) if before else growth
             total = (matrix.shape[0] / size) ** math.log2(growth)
             if total * work > FACTORED or min(total, growth) * seconds > self.deadline.left():
@@ -283,6 +289,12 @@ class _Newton:
 def symmetric_factor(matrix: csc_array) -> Any:
     """A factor of a symmetric positive definite matrix, in a sparse order."""
     return splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+
+
+def _multiplications(factor: Any) -> float:
+    """Multiplications that a factor took, about."""
+    lengths = np.diff(factor.L.indptr).astype(float)
+    return float(lengths @ lengths)
 
 
 def _length(slope: Callable[[float], float], first: float) -> float:

@@ -7,7 +7,6 @@ simplex method goes on from its own basis.  What they find is judged on the LP a
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -31,6 +30,9 @@ STEPS, PASSES = 300, 5000
 
 The simplex method has as many iterations as take as long as the passes.
 """
+
+MULTIPLICATIONS = 5e9
+"""Of the factors of the Newton steps of a first round, which ends with them however few the steps were."""
 
 NEAR = 1e-2
 """Residual up to which a point is worth judging, and its largest entry a measure for declared bounds."""
@@ -64,6 +66,11 @@ class Rounds:
         End of the solve.
     simplex : bool
         Whether the simplex method has turns.
+
+    Attributes
+    ----------
+    doubted : bool
+        Whether the LP may have no optimum: the simplex method found none, or has no turns.
     """
 
     def __init__(
@@ -84,8 +91,8 @@ class Rounds:
         self._state: State | None = None
         # Newton steps go on from the last one, unless PDHG finds a better point.
         self._iterates: Iterator[Iterate] | None = None
-        self._before, self._factored = 0, serves(program)
-        self._pivots = simplex
+        self._before, self._work, self._factored = 0, 0.0, serves(program)
+        self._pivots, self.doubted = simplex, not simplex
         self._highs: Any = None
         self._start = start
 
@@ -128,14 +135,14 @@ class Rounds:
             iterations, enough = simplex_turn(self.program, PASSES * factor)
             first = enough and self._start is None
             methods.insert(0 if first else len(methods), (self._simplex, iterations))
-        pivots = self._pivots
+        doubted = self.doubted
         for method, count in methods:
             if most <= 0 or self.over or self.best.gap() <= self.tol or self.deadline.over():
                 return
             method(min(most, count))
             most -= count
-            if pivots and not self._pivots and math.isinf(self.best.gap()):
-                return  # the simplex method has no optimum: a ray is looked for first
+            if self.doubted and not doubted:
+                return  # a ray is looked for first
 
     def _separate(self) -> None:
         """Solve an LP without rows: every variable goes to its cheaper bound."""
@@ -155,6 +162,7 @@ class Rounds:
         self.spent += max(0, self._highs.getInfo().simplex_iteration_count)
         self._pivots = status in (statuses.kIterationLimit, statuses.kTimeLimit)
         if status != statuses.kOptimal:
+            self.doubted = not self._pivots
             return
         found = self._highs.getSolution()
         x, price = np.array(found.col_value), np.array(found.row_dual)
@@ -165,17 +173,18 @@ class Rounds:
     def _newton(self, steps: int) -> None:
         """Make so many Newton steps at most."""
         if self._iterates is None:
-            self._before = 0
+            self._before, self._work = 0, 0.0
             self._iterates = proximal_points(self.scaled.program, *self._best, self.deadline)
-        begun = self._before
+        begun, most = self._before, self._work + MULTIPLICATIONS * steps / STEPS
         try:
             for iterate in self._iterates:
-                self._before, self.over = iterate.steps, iterate.ended
+                self._before, self._work, self.over = iterate.steps, iterate.multiplications, iterate.ended
                 if self._keep(iterate.x, iterate.price):
                     self._state = None
                 if self.over or self._residual <= NEAR:
                     self.best.offer(*self.back(*self.scaled.restore(iterate.x, iterate.price)))
-                if self.best.gap() <= self.tol or self.over or iterate.steps - begun >= steps:
+                spent = iterate.steps - begun >= steps or iterate.multiplications >= most
+                if self.best.gap() <= self.tol or self.over or spent:
                     break
             else:  # stuck
                 self._iterates = None

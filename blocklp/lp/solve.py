@@ -222,7 +222,7 @@ def _search(
             if best.bound == math.inf or (math.isinf(best.primal) and proves_infeasible(least, best.last)):
                 return Status.INFEASIBLE, Status.INFEASIBLE, spent + rounds.spent
             # No point yet, or points that go on for ever.
-            if rays and best.gap() > FAR and not deadline.over():
+            if rays and rounds.doubted and best.gap() > FAR and not deadline.over():
                 ends = verdict(least, min(deadline.left(), LOOK * (1 + deadline.elapsed())))
                 if ends is not None:
                     return ends, ends, spent + rounds.spent

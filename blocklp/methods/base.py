@@ -96,6 +96,9 @@ class Method:
     cadence : int
         Passes between checks, unless the user says otherwise, without the one that a check takes to evaluate:
         a check costs as much as some passes.
+    regular : int
+        Checks at the cadence before they become rarer: from then on passes between two of them are one in so
+        many of all passes.
     snapshots : tuple of tuple of str
         Attributes of a finished state that :meth:`saved` takes: those with an entry a copy, those with one a
         variable, and all others.
@@ -109,6 +112,7 @@ class Method:
     knows_rows: ClassVar[bool] = False
     by_index: ClassVar[bool] = False
     cadence: ClassVar[int] = 9
+    regular: ClassVar[int] = 11
     snapshots: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
     def start(self, plan: Plan, duals: Tensor, eta: Tensor | None) -> Any:

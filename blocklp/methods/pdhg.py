@@ -76,7 +76,7 @@ class Pdhg(Method):
 
     evaluates = False
     knows_rows = True
-    cadence = 49
+    cadence, regular = 49, 4  # a check takes as long as a hundred passes where LPs are small
     usual = 2000
     sufficient = 0.2
     necessary = 0.8

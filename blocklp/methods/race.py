@@ -5,10 +5,10 @@ compiled loops first (:mod:`blocklp.kernels.vertices`), whose vertices end most 
 
 First-order methods take few cheap passes on random LPs, whose bases fill up, and many on LPs with structure
 (production plans with fixed costs, long chains of rows), which the simplex method solves at once. Where the
-work of 1500 passes is enough as a rule, HiGHS begins, before the first check unless there is a warm
-start. Else the fixed-point residual tells the two apart: after 196 passes, 392, 784 and so on, instances
-whose residual has fallen by less than :math:`(passes / 98)^{3/2}` since pass 98 are given to HiGHS for eight
-times the work that their passes took, and ever less where LPs are large. It is counted in iterations, not in
+work of 1500 passes is enough as a rule, HiGHS begins, before the first check unless there is a warm start.
+Else the fixed-point residual tells the two apart: after 196 passes, 392, 784 and so on, instances whose
+residual has fallen by less than :math:`(passes / 98)^{3/2}` since pass 98 are given to HiGHS for eight times
+the work that their passes took, and ever less where LPs are large. It is counted in iterations, not in
 seconds: what is chosen does not depend on the machine, nor on what is beside an instance in its batch.
 
 The LP is the restricted master of blocks that all state their constraints
@@ -66,7 +66,7 @@ class Race(Method):
     evaluates = False
     knows_rows = True
     advised = True
-    cadence = Pdhg.cadence
+    cadence, regular = Pdhg.cadence, Pdhg.regular
     usual = 1000  # where LPs are small the simplex method needs few or none
     first, growth = 2 * Pdhg.cadence - 1, 2  # turns fall on checks, which count one pass more
     begins = 1500  # passes of whose work the simplex method begins, where that is enough as a rule
