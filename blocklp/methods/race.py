@@ -5,7 +5,7 @@ compiled loops first (:mod:`blocklp.kernels.vertices`), whose vertices end most 
 
 First-order methods take few cheap passes on random LPs, whose bases fill up, and many on LPs with structure
 (production plans with fixed costs, long chains of rows), which the simplex method solves at once. Where the
-work of 1500 passes is enough as a rule, HiGHS begins, before the first check unless there is a warm start.
+work of 1500 passes is enough as a rule, HiGHS begins, unless there is a warm start, before the first check.
 Else the fixed-point residual tells the two apart: after 196 passes, 392, 784 and so on, instances whose
 residual has fallen by less than :math:`(passes / 98)^{3/2}` since pass 98 are given to HiGHS for eight times
 the work that their passes took, and ever less where LPs are large. It is counted in iterations, not in
@@ -129,7 +129,8 @@ class Race(Method):
         """
         inner = Pdhg().resume(plan, state.inner, memory)
         inner = replace(inner, bar=_kept(state.solved, state.inner.bar, inner.bar))
-        return replace(state, inner=inner, eta=inner.eta)
+        # PDHG is quick from near a solution, and the simplex method has none to start from.
+        return replace(state, inner=inner, eta=inner.eta, turn=max(state.turn, self.first))
 
     def remember(self, plan: Plan, state: RaceState) -> Memory:
         """The point and duals of PDHG."""
@@ -181,8 +182,6 @@ class Race(Method):
         passes, residual = state.inner.passes, state.inner.residual
         if passes < state.turn:
             return state
-        if state.turn == 0:  # of a warm start
-            return self._by_simplex(plan, state, self.begins)
         if not state.since:
             return replace(state, since=passes, residual=residual.clone(), turn=self.growth * passes)
         share = min(self.most, self.level / max(1, plan.program.work))
