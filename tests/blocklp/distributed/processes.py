@@ -20,7 +20,10 @@ if ROOT not in sys.path:  # processes import the module of what they run by its 
     sys.path.append(ROOT)
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["pytest", "torch.distributed", "blocklp.distributed.solve", __name__])
+WORK = [
+    f"{__name__.rpartition('.')[0]}.test_{name}" for name in ("checkpoints", "failures", "integer_sums", "rows", "shards", "solve")
+]
+CONTEXT.set_forkserver_preload(["torch.distributed", "blocklp.distributed.solve", "blocklp.solver", *WORK])
 
 
 def together(work, world, *arguments, seconds=120, silent=0):

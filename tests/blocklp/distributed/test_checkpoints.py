@@ -24,12 +24,12 @@ from .test_rows import knapsacks
 from .test_shards import capacities
 
 STATED = {
-    "whole": lambda: model(400, 1600, seed=5),
-    "parts": lambda: shard_of(random_qubo(400, 1600, seed=5), dist.get_rank(), dist.get_world_size()),
+    "whole": lambda: model(200, 800, seed=5),
+    "parts": lambda: shard_of(random_qubo(200, 800, seed=5), dist.get_rank(), dist.get_world_size()),
     "rows": knapsacks,  # by PDHG; blocks of several processes share variables
     "parts with rows": lambda: capacities(dist.get_rank(), dist.get_world_size()),
 }
-OPTIONS = {"tol": 0.0, "patience": 10**6, "check_every": 10}
+OPTIONS = {"tol": 0.0, "patience": 10**6, "check_every": 5}
 
 
 def killing(folder, seconds):
@@ -49,7 +49,7 @@ def solved(kind, folder, passes, killed=-1, seconds=0.0):
     """Hash, bound and passes of a solve in which a process may be killed."""
     if dist.get_rank() == killed:
         threading.Thread(target=killing, args=(folder, seconds), daemon=True).start()
-    mesh, part = Mesh(save=folder, save_every=20, timeout=60.0), kind in ("parts", "parts with rows")
+    mesh, part = Mesh(save=folder, save_every=10, timeout=60.0), kind in ("parts", "parts with rows")
     found = STATED[kind]().compile(backend="torch").solve(mesh=mesh, passes=passes, **OPTIONS)
     return solution_hash(found, mesh=True if part else None), float(found.bound[0]), int(found.passes[0])
 
@@ -66,9 +66,9 @@ def last(folder):
 
 @pytest.mark.parametrize("kind", STATED)
 def test_a_solve_goes_on_with_the_same_bits_on_other_processes(kind, tmp_path):
-    (right,) = together(solved, 1, kind, None, 160)
+    (right,) = together(solved, 1, kind, None, 90)
     bounds = []
-    for world, passes in ((2, 55), (3, 131), (1, 160)):
+    for world, passes in ((2, 35), (3, 71), (1, 90)):
         answers = together(solved, world, kind, tmp_path, passes)
         assert len(set(answers)) == 1
         bounds.append(answers[0][1])

@@ -248,31 +248,31 @@ def test_without_restarts_the_residual_falls_as_halpern_promises(model: bl.Model
         reach = 1.0  # the weight stays, so that the norm is the same
 
     p = model.compile().decomposition()
-    saddle = begun(p)
+    plan, saddle = planned(p), begun(p)
     for _ in range(800):
-        saddle, _ = Steady().run(planned(p), saddle, 10)
+        saddle, _ = Steady().run(plan, saddle, 10)
         if saddle.residual.item() < 1e-22:
             break
     assert saddle.residual.item() < 1e-18
     state, method = begun(p), Endless()
-    steps, eta = planned(p).steps, state.eta
+    steps, eta = plan.steps, state.eta
     dx, dy, da = (a - b for a, b in zip(state.now, saddle.now, strict=True))
     size = dot(dx / steps.column, dx) / eta + 2 * dot(dy, da) + dot(dy / steps.row, dy) * eta
     for k in range(300):
-        state = method.step(planned(p), state)
+        state = method.step(plan, state)
         assert state.residual.item() <= size.item() / (k + 1) ** 2 * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("model", [roof(60, 1), mixed(3), labelling(4)])
 def test_a_saddle_point_is_fixed_and_its_multipliers_are_optimal(model: bl.Model) -> None:
     p = model.compile().decomposition()
-    state = begun(p)
+    plan, state = planned(p), begun(p)
     for _ in range(600):
-        state, _ = bl.methods.Pdhg().run(planned(p), state, 10)
+        state, _ = bl.methods.Pdhg().run(plan, state, 10)
         if state.residual.item() < 1e-24:
             break
-    state = bl.methods.Pdhg().finish(planned(p), state)
-    after = bl.methods.Pdhg().step(planned(p), state)
+    state = bl.methods.Pdhg().finish(plan, state)
+    after = bl.methods.Pdhg().step(plan, state)
     assert torch.allclose(after.points, state.points, atol=1e-8) and torch.allclose(after.duals, state.duals, atol=1e-8)
     truth = reference(model).objective.item()
     assert (p.value(state.duals) + p.offset).item() == pytest.approx(truth, abs=1e-7)
@@ -281,9 +281,9 @@ def test_a_saddle_point_is_fixed_and_its_multipliers_are_optimal(model: bl.Model
 
 def test_the_multipliers_always_sum_to_the_cost_and_private_ones_are_the_cost() -> None:
     p = labelling(4).compile().decomposition()
-    state = begun(p)
+    plan, state = planned(p), begun(p)
     for _ in range(30):
-        state = bl.methods.Pdhg().step(planned(p), state)
+        state = bl.methods.Pdhg().step(plan, state)
         assert torch.allclose(p.collect(state.duals), p.cost, atol=1e-12)
         [group] = p.groups
         own = group.coupled == 0
@@ -322,16 +322,16 @@ def test_instances_with_matrices_of_their_own_do_not_depend_on_the_batch() -> No
     batch = mixed(8, 3).compile()
     together = batch.solve(method="pdhg", passes=300, tol=torch.tensor([1e-9, 0.3, 1e-9]))
     p = batch.decomposition()
+    of_all = planned(p)
     for i in range(3):
         q = p.select(torch.tensor([i]))
-        state = begun(q)
-        whole = begun(p)
+        plan, state, whole = planned(q), begun(q), begun(p)
         for _ in range(12):
-            state, whole = bl.methods.Pdhg().step(planned(q), state), bl.methods.Pdhg().step(planned(p), whole)
+            state, whole = bl.methods.Pdhg().step(plan, state), bl.methods.Pdhg().step(of_all, whole)
         assert torch.equal(whole.duals[i], state.duals[0]) and torch.equal(whole.eta[i], state.eta[0])
-        picked, _ = bl.methods.Pdhg().run(planned(q), whole.select(torch.tensor([i])), 40)
-        alone, _ = bl.methods.Pdhg().run(planned(q), state, 40)
-        assert torch.equal(bl.methods.Pdhg().finish(planned(q), picked).duals, bl.methods.Pdhg().finish(planned(q), alone).duals)
+        picked, _ = bl.methods.Pdhg().run(plan, whole.select(torch.tensor([i])), 40)
+        alone, _ = bl.methods.Pdhg().run(plan, state, 40)
+        assert torch.equal(bl.methods.Pdhg().finish(plan, picked).duals, bl.methods.Pdhg().finish(plan, alone).duals)
     assert together.passes[1] < together.passes[0]
 
 
@@ -343,8 +343,7 @@ def test_a_warm_start_loses_nothing() -> None:
         assert again.bound.item() >= begun_at.bound.item() - 1e-9
 
 
-@pytest.mark.parametrize(("dtype", "tol"), [(torch.float64, 1e-5), (torch.float32, 1e-4)])
-@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize(("dtype", "tol", "maximize"), [(torch.float64, 1e-5, True), (torch.float32, 1e-4, False)])
 def test_a_warm_start_goes_on_where_the_method_was(maximize: bool, dtype: torch.dtype, tol: float) -> None:
     """Also of a selection of instances, with tighter bounds, and in a model with more blocks."""
     model = mixed(4, 3)

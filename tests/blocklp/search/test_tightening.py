@@ -32,8 +32,7 @@ def triples(solution):
 
 
 @pytest.mark.parametrize("method", ["auto", "prox", "min-marginals"])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("maximize", [True, False])
+@pytest.mark.parametrize(("dtype", "maximize"), [(torch.float64, True), (torch.float32, False)])
 def test_bounds_never_drop_and_end_at_the_optimum_of_the_tightened_lp(method, dtype, maximize):
     model = packing(2, maximize)
     sign = 1 if maximize else -1

@@ -31,7 +31,7 @@ def test_a_start_is_trained_and_written(tmp_path, monkeypatch):
 def test_branching_is_trained_and_used(tmp_path, monkeypatch):
     monkeypatch.setitem(own.BRANCHING, "ba", own.BranchingFamily("sets", lambda seed: own.independent_set(60, seed)))
     file, rule = tmp_path / "f.sparse", tmp_path / "rule.safetensors"
-    found = run("train", "ba", "--learn", "branching", "--output", rule, "--seconds", 12, "--quiet")
+    found = run("train", "ba", "--learn", "branching", "--output", rule, "--seconds", 4, "--quiet")
     assert found.exit_code == 0 and found.stderr == ""
     LearntBranching.load(rule)
     qubo = own.independent_set(60, 1)

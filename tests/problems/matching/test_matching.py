@@ -13,10 +13,14 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, vstack
+from typer.testing import CliRunner
 
 import blocklp as bl
 from blocklp.errors import BlocklpError, FormatError, ModelError, NonFiniteError, OptionError, ScopeError, ShapeError
+from blocklp.problems.command_line.app import app
 from blocklp.problems.matching import Matching, SourceBudget, matching_model, read_matching, solve_matching, write_matching
+
+from ..command_line import running
 
 
 def constraints(d: Matching) -> tuple[csr_array, np.ndarray]:
@@ -206,7 +210,6 @@ def test_the_command_prints_one_object(tmp_path: Path) -> None:
     assert told["gap"] <= 1e-5 and {"bound", "primal", "seconds", "passes", "edges"} <= told.keys()
     shares = np.load(tmp_path / "x.npz")
     assert d.worth(shares["x"]) == pytest.approx(told["primal"], rel=1e-12) and shares["price"].shape == (10,)
-    stopped = subprocess.run([*command[:-2], "0", "--time-limit", "8", "--json"], capture_output=True, text=True)
-    assert stopped.returncode in (0, 1) and json.loads(stopped.stdout)["status"] in ("optimal", "stalled", "time_limit")
-    wrong = subprocess.run([*command[:4], str(tmp_path / "none.npz")], capture_output=True, text=True)
-    assert wrong.returncode == 2 and "none.npz" in wrong.stderr
+    stopped = CliRunner().invoke(app, [*command[3:-2], "0", "--time-limit", "8", "--json"])  # in this process, which has started
+    assert stopped.exit_code in (0, 1) and json.loads(stopped.stdout)["status"] in ("optimal", "stalled", "time_limit")
+    assert "none.npz" in running.refused("matching", tmp_path / "none.npz")

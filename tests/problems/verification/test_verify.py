@@ -25,7 +25,7 @@ from ..verification_networks import dense, residual, unit_box
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "verification"
 needs_data = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared verification data is not beside the project")
 
-SHORT = 0.4
+SHORT = 0.25
 """Seconds of a search that cannot end, as it is left to look for a counterexample by splits alone."""
 
 
