@@ -150,14 +150,18 @@ def test_a_quick_run_on_sets_of_a_competition_stands_beside_its_tools(tmp_path: 
 
 @CRF
 @pytest.mark.skipif(not all(find_spec(name) for name in ("PIL", "numba")), reason="the extra [densecrf] is not installed")
-@pytest.mark.parametrize("case", ["methods", "mixed", "ordered", "lattice", "mean_field", "iterations", "stereo"])
+@pytest.mark.parametrize(
+    "case",
+    ["methods", "mixed", "ordered", "lattice", "mean_field", "iterations", "stereo", "segmentation", "weights", "widths"],
+)
 def test_a_quick_run_on_dense_crfs_has_no_bound_above_an_energy(case: str, tmp_path: Path) -> None:
     name = f"densecrf_{case}"
     command = [sys.executable, "-m", "bench", "run", name, "--quick", "--out", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=600)
     records = json.loads((tmp_path / f"{name}.json").read_text())["records"]
     assert records and len({tuple(r) for r in records}) == 1
-    assert (tmp_path / f"{name}.png").exists() == (case in ("methods", "iterations", "stereo"))
+    drawn = ("methods", "iterations", "stereo", "segmentation", "weights", "widths")
+    assert (tmp_path / f"{name}.png").exists() == (case in drawn)
     if case == "methods":
         for image in {r["image"] for r in records}:
             rows = [r for r in records if r["image"] == image]
@@ -168,10 +172,52 @@ def test_a_quick_run_on_dense_crfs_has_no_bound_above_an_energy(case: str, tmp_p
         rows = [r for r in records if r["bound"] is not None]
         assert len(rows) > 2 and max(r["bound"] for r in rows) <= min(r["own energy"] for r in records)
         assert all(0 <= r["bad pixels"] <= 100 for r in records)
-    if case == "ordered":
+    if case == "segmentation":
+        summaries = [r for r in records if r["images"] == "all 2"]
+        assert len(summaries) == 4 * 9 and len(records) == 3 * len(summaries)
+        assert all(r["bound"] <= r["energy"] for r in records if r["bound"] is not None)
+        assert all(0 <= r[what] <= 100 for r in records for what in ("IoU", "accuracy"))
+        for kernels, method in {(r["kernels"], r["method"]) for r in summaries}:
+            rows = [r for r in summaries if (r["kernels"], r["method"]) == (kernels, method)]
+            assert max(r["accuracy"] for r in rows) == max(r["accuracy"] for r in rows if r["best"] == "yes")
+    if case == "weights":
+        assert all(r["bound"] <= r["least"] <= min(r["energy 0"], r["energy 10"]) for r in records)
+        assert sum(r["default"] == "yes" for r in records) == len({r["kernels"] for r in records}) == 2
+    if case in ("ordered", "widths"):
         assert all(r["error"] <= 1.0 for r in records)
     if case == "mixed":
         assert all(r["MF5 same energy"] < r["MF5 normalised"] <= r["unary"] for r in records)
+
+
+@pytest.mark.skipif(find_spec("numba") is None, reason="the extra [densecrf] is not installed")
+def test_wins_and_intersections_over_unions_are_those_counted_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+    import torch
+
+    from bench.cases.densecrf_segmentation import Labelled, mark_best, scores, table, wins
+
+    first, second = torch.tensor([[0, 0, 1], [1, 255, 2]]), torch.tensor([[1, 1]])
+    # Of five points with a truth three are right; label 0 has 1 of 3 points, 1 has 2 of 3, 2 has 0 of 1, and no other label counts.
+    one = torch.tensor([0, 1, 1, 1, 0, 0])
+    assert scores(one, first) == pytest.approx({"accuracy": 60.0, "IoU": 100 * (1 / 3 + 2 / 3 + 0) / 3})
+    assert scores(torch.tensor([1, 1]), second) == pytest.approx({"accuracy": 100.0, "IoU": 100.0})
+
+    assert wins({"a": [1.0, 2.0, 3.0], "b": [1.0, 3.0, 2.5]}) == {"a": {"a": None, "b": 1}, "b": {"a": 1, "b": None}}
+    assert wins({"a": [1.0, 2.0], "b": [0.0, 1.0]}) == {"a": {"a": None, "b": 0}, "b": {"a": 2, "b": None}}
+
+    found = {
+        "first": {"a": Labelled(one, 4.0, 2.0, 1.0), "b": Labelled(first.flatten() % 255, 6.0)},
+        "second": {"a": Labelled(torch.tensor([1, 1]), 2.0, 1.0, 2.0), "b": Labelled(torch.tensor([0, 1]), 1.0)},
+    }
+    a, b = table({"images": "all 2"}, found, [first, second])
+    assert (a["a"], a["b"], b["a"], b["b"]) == (None, 1, 1, None)
+    assert (a["energy"], a["bound"], a["seconds"], b["energy"], b["bound"]) == (3.0, 1.5, 1.5, 3.5, None)
+    # Of all images together, which is not the mean of theirs: label 1 of method a has 4 of 5 points.
+    assert (a["accuracy"], a["IoU"]) == pytest.approx((500 / 7, 100 * (1 / 3 + 4 / 5 + 0) / 3))
+    assert (b["accuracy"], b["IoU"]) == pytest.approx((600 / 7, 100 * (2 / 3 + 3 / 4 + 1) / 3))
+
+    rows = [{"kernels": "k", "method": m, "accuracy": share} for m, share in (("a", 60.0), ("b", 70.0), ("a", 80.0), ("b", 70.0))]
+    assert [r["best"] for r in mark_best(rows)] == [None, "yes", "yes", "yes"]
 
 
 @pytest.mark.skipif(not all(find_spec(name) for name in ("skimage", "numba")), reason="the extra [densecrf] is not installed")
