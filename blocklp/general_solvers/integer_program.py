@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
 from blocklp.general_solvers.linear_program import Array, LinearProgram, loaded_highs
-
-POLL = 0.1
-"""Seconds between two looks for Ctrl-C."""
+from blocklp.general_solvers.small_lp import run_interruptibly
 
 TOLERANCE = 1e-7
 """HiGHS's own for rows and reduced costs; trees take longer with tighter ones."""
@@ -95,7 +92,7 @@ def solved_by_highs(
     limits = {"objective_target": target, "time_limit": min(seconds, 1e9)}
     for name, value in limits.items() if nodes is None else {**limits, "mip_max_nodes": nodes}.items():
         highs.setOptionValue(name, value)
-    _run(highs)
+    run_interruptibly(highs)
     status, info, known = highs.getModelStatus(), highs.getInfo(), highspy.HighsModelStatus
     if status in (known.kInfeasible, known.kUnboundedOrInfeasible):
         return IntegerResult(None, math.inf, True, max(0, info.mip_node_count))
@@ -103,17 +100,3 @@ def solved_by_highs(
     x = np.array(highs.getSolution().col_value) if found else None
     ended = status in (known.kOptimal, known.kObjectiveTarget)
     return IntegerResult(x, float(info.mip_dual_bound), ended, max(0, info.mip_node_count))
-
-
-def _run(highs: Any) -> None:
-    """Run HiGHS in a thread of its own, so that Ctrl-C comes while it runs."""
-    highs.HandleUserInterrupt = True
-    highs.startSolve()
-    try:
-        while not highs.wait(POLL)[0]:
-            pass
-    except KeyboardInterrupt:
-        highs.cancelSolve()
-        while not highs.wait(POLL)[0]:
-            pass
-        raise

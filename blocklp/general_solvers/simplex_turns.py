@@ -8,6 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from blocklp.general_solvers.small_lp import run_interruptibly
+
+LONG = 1e5
+"""Microseconds from which on a call is made so that Ctrl-C ends it."""
+
 
 def pass_time(numbers: int) -> float:
     """Microseconds of a pass over the rows in compiled loops that reads and writes so many numbers."""
@@ -50,9 +55,19 @@ def run_within(highs: Any, seconds: float, iterations: int) -> Any:
     -------
     HighsModelStatus
         ``kOptimal``, or why there is no optimum.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        By Ctrl-C, once HiGHS has ended.
     """
     highs.setOptionValue("simplex_iteration_limit", iterations)
     # The clock of HiGHS runs on from one call to the next.
     highs.setOptionValue("time_limit", highs.getRunTime() + max(0.0, min(seconds, 1e9)))
-    highs.run()
+    rows, nonzeros = highs.getNumRow(), highs.getNumNz()
+    expected = min(iterations, typical_iterations(rows, nonzeros)) * iteration_time(rows, nonzeros)
+    if expected > LONG:
+        run_interruptibly(highs)
+    else:
+        highs.run()
     return highs.getModelStatus()

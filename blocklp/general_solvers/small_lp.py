@@ -18,6 +18,9 @@ from blocklp.errors import BlocklpError
 TOLERANCE = 1e-9
 """Feasibility and optimality tolerance asked of HiGHS."""
 
+POLL = 0.1
+"""Seconds between two looks for Ctrl-C while HiGHS runs."""
+
 PRIMAL_SIMPLEX, EQUILIBRATED = 4, 3
 """HiGHS's numbers of that strategy, and of scaling rows and columns by each other whatever their entries."""
 
@@ -127,6 +130,20 @@ def quiet_highs() -> Any:
     made = _quiet()()
     made.setOptionValue("output_flag", False)
     return made
+
+
+def run_interruptibly(highs: Any) -> None:
+    """Run HiGHS in a thread of its own, so that Ctrl-C comes while it runs; that takes a millisecond more."""
+    highs.HandleUserInterrupt = True
+    highs.startSolve()
+    try:
+        while not highs.wait(POLL)[0]:
+            pass
+    except KeyboardInterrupt:
+        highs.cancelSolve()
+        while not highs.wait(POLL)[0]:
+            pass
+        raise
 
 
 @functools.cache

@@ -71,10 +71,8 @@ class Race(Method):
     first, growth = 2 * Pdhg.cadence - 1, 2  # turns fall on checks, which count one pass more
     begins = 1500  # passes of whose work the simplex method begins, where that is enough as a rule
     power = 1.5  # of the passes by which the residual should fall
-    most, level = (
-        8.0,
-        6_000_000,
-    )  # work of a turn over that of all passes, and numbers of a pass where it is 1
+    most = 8.0  # work of a turn over that of all passes, where a pass reads few numbers
+    level = 6_000_000  # numbers of a pass at which it is as much as that of the passes
     largest = 20_000_000  # numbers of a pass up to which the simplex method is tried
     longest = 0.25  # part of the time that is left which a turn of the simplex method may take
     hopeless = 0.01  # part of typical iterations up to which a turn is not worth stating the LP

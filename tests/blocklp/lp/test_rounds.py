@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,7 +14,7 @@ import blocklp as bl
 from blocklp.deadline import Deadline
 from blocklp.general_solvers.linear_program import LinearProgram, loaded_highs
 from blocklp.lp.best import Best
-from blocklp.lp.rounds import Rounds
+from blocklp.lp.rounds import PASSES, Rounds, simplex_turn
 
 pytest.importorskip("highspy")
 
@@ -67,3 +71,17 @@ def test_a_warm_start_is_given_to_the_other_methods_first() -> None:
     rounds = Rounds(best, nearby, lambda x, price: (x, price), start, 1e-9, Deadline(), simplex=True)
     rounds.run(5)
     assert best.gap() <= 1e-3  # five iterations from no basis have no point
+
+
+def test_an_interrupt_does_not_wait_for_the_simplex_method() -> None:
+    """Random rows fill its factors up: it takes several seconds."""
+    draw = np.random.default_rng(0)
+    matrix = sp.random_array((2000, 3000), density=0.01, rng=draw, format="csr")
+    zero, most = np.zeros(3000), np.full(3000, 10.0)
+    program = LinearProgram(draw.uniform(1, 3, 3000), matrix, draw.uniform(1, 5, 2000), np.full(2000, np.inf), zero, most)
+    assert simplex_turn(program, PASSES)[1]
+    timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    found = bl.lp.solve_linear_program(program, presolve=False)
+    timer.join()
+    assert found.status is bl.Status.INTERRUPTED and found.seconds < 2.5
