@@ -38,6 +38,9 @@ from blocklp.methods.shrinking import shrinking
 Entries = tuple[Numbers, Numbers, Array]
 """Entries of columns: where those of each begin, their rows, and their values."""
 
+TINY = 1e-150
+"""Least unit of a variable."""
+
 HELD, ELASTIC = -2, -1
 """Marks of columns that are no points: variables, and violations of rows."""
 
@@ -121,6 +124,7 @@ class RestrictedMaster:
         self.parts = list[int]()  # numbers of rows that may be violated, by when they were added
         self.one_sided = np.zeros(0, dtype=bool)  # whether a row lacks the side that a column works against
         self.highs: Any = None
+        self.refused = False  # by HiGHS
 
     def add(self, points: Array, blocks: Numbers) -> None:
         """Add points of blocks.
@@ -162,10 +166,10 @@ class RestrictedMaster:
         self.count += count
 
     def solve(self, seconds: float, iterations: int = 2**31 - 1) -> MasterSolution | None:
-        """Solve the master within limits; None where these do not suffice, or it is infeasible."""
+        """Solve the master within limits; None where these do not suffice, or it is infeasible or refused."""
         import highspy
 
-        if run_within(self.highs, seconds, iterations) != highspy.HighsModelStatus.kOptimal:
+        if self.refused or run_within(self.highs, seconds, iterations) != highspy.HighsModelStatus.kOptimal:
             return None
         found = self.highs.getSolution()
         x, dual = np.array(found.col_value), np.array(found.row_dual)
@@ -242,7 +246,8 @@ class RestrictedMaster:
         seen = np.zeros(width)
         if points is not None:
             np.maximum.at(seen, self.layout.variable[mine], np.abs(points[:, mine]).max(0))
-        self.unit = _power_of_two(np.where(seen > 0, seen, self._reach(seen.max(initial=0.0))))
+        size = np.where(seen > 0, seen, self._reach(seen.max(initial=0.0)))
+        self.unit = _power_of_two(np.maximum(size, TINY))  # bounds are divided by it
         self.scale = float(_power_of_two(np.abs(self.cost * self.unit).max(initial=0.0, keepdims=True))[0])
         sizes, largest = (
             np.abs(self.by_variable.data) * self.unit[self.by_variable.indices],
@@ -340,7 +345,7 @@ class RestrictedMaster:
         entries = scipy.sparse.csr_array((count, 0)) if entries is None else entries
         index = entries.indices if columns is None else columns[entries.indices]
         starts, index = entries.indptr[:-1].astype(np.int32), index.astype(np.int32)
-        self.highs.addRows(count, lower, upper, entries.nnz, starts, index, entries.data)
+        self._note(self.highs.addRows(count, lower, upper, entries.nnz, starts, index, entries.data))
 
     def _columns(
         self,
@@ -353,8 +358,15 @@ class RestrictedMaster:
         """Add columns, ``owner`` being the block of each, or a mark."""
         count, (starts, index, data) = len(owner), entries
         sides = (np.broadcast_to(np.asarray(t, dtype=np.float64), count).copy() for t in (cost, lower, upper))
-        self.highs.addCols(count, *sides, len(data), starts.astype(np.int32), index.astype(np.int32), data)
+        index, starts = index.astype(np.int32), starts.astype(np.int32)
+        self._note(self.highs.addCols(count, *sides, len(data), starts, index, data))
         self.owner = np.append(self.owner, owner)
+
+    def _note(self, status: Any) -> None:
+        """Note that HiGHS refused numbers, as those that are too large."""
+        import highspy
+
+        self.refused |= status == highspy.HighsStatus.kError
 
     def _multipliers(self, dual: Array) -> tuple[Array, Array, float]:
         """Multipliers with prices of rows, values of blocks, and :attr:`MasterSolution.paid`."""

@@ -208,8 +208,8 @@ def test_the_command_prints_one_object(tmp_path: Path) -> None:
     assert truth is not None and told["status"] == "optimal" and told["safe_bound"] >= truth * (1 - 1e-12)
     assert told["reference"]["solver"] == "highs" and told["reference"]["value"] == pytest.approx(truth, rel=1e-7)
     assert told["gap"] <= 1e-5 and {"bound", "primal", "seconds", "passes", "edges"} <= told.keys()
-    shares = np.load(tmp_path / "x.npz")
-    assert d.worth(shares["x"]) == pytest.approx(told["primal"], rel=1e-12) and shares["price"].shape == (10,)
+    with np.load(tmp_path / "x.npz") as shares:
+        assert d.worth(shares["x"]) == pytest.approx(told["primal"], rel=1e-12) and shares["price"].shape == (10,)
     stopped = CliRunner().invoke(app, [*command[3:-2], "0", "--time-limit", "8", "--json"])  # in this process, which has started
     assert stopped.exit_code in (0, 1) and json.loads(stopped.stdout)["status"] in ("optimal", "stalled", "time_limit")
     assert "none.npz" in running.refused("matching", tmp_path / "none.npz")
