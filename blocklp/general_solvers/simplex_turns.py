@@ -34,7 +34,15 @@ def typical_iterations(rows: int, nonzeros: int) -> float:
 
 
 def affordable(time: float, rows: int, nonzeros: int) -> tuple[int, bool]:
-    """Iterations of the simplex method within so many microseconds, and whether that is enough as a rule."""
+    """Iterations of the simplex method within some time, and whether that is enough as a rule.
+
+    Parameters
+    ----------
+    time : float
+        Microseconds.
+    rows, nonzeros : int
+        Of the LP.
+    """
     iterations = int(time / iteration_time(rows, nonzeros))
     return iterations, iterations >= typical_iterations(rows, nonzeros)
 

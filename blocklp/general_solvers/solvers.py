@@ -86,8 +86,8 @@ def reference(
         Whether integer variables are integers, as in :func:`blocklp.solve_exact`: by HiGHS, Gurobi, or HiGHS
         through CVXPY, to a gap of zero, or by a solver of CVXPY that takes integers.
     time_limit : float or Deadline
-        Seconds for all instances, which solvers chosen by ``"cvxpy-NAME"`` are not told; of instances that
-        are not done there is a status, and no value.
+        Seconds for all instances, which solvers chosen by ``"cvxpy-NAME"`` are not told, nor SciPy's where
+        highspy is missing; of instances that are not done there is a status, and no value.
 
     Returns
     -------

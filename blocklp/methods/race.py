@@ -54,7 +54,7 @@ class RaceState(MethodState):
     answer: tuple[Tensor, Tensor]  # (batch, copies): multipliers and points of another method
     fresh: bool  # whether another method gave some that were not looked at yet
     turn: int  # passes at which the simplex method has its next turn
-    since: int  # passes at the first turn
+    since: int  # passes at the first turn; 0 before
     residual: Tensor  # (batch,) float64: the square of PDHG's at the first turn; NaN before
     opening: bool  # whether no pass of PDHG was made yet
 

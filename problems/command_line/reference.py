@@ -37,9 +37,23 @@ class Reference:
 
 
 def compare(model: bl.Model, solver: str = "highs", *, integers: bool = False, deadline: bl.Deadline = NEVER) -> Reference:
-    """Solve a model of one instance by another solver, as an LP or with its integers.
+    """Solve a model of one instance by another solver; one that its licence does not cover is told as refused.
 
-    One that its licence does not cover is told as refused.
+    Parameters
+    ----------
+    model : Model
+        The model.
+    solver : str
+        As in :func:`blocklp.reference`.
+    integers : bool
+        Whether integer variables are integers.
+    deadline : Deadline
+        When it is given up.
+
+    Returns
+    -------
+    Reference
+        The answer.
     """
     try:
         result = bl.reference(model, solver, integers=integers, time_limit=deadline)

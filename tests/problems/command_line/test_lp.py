@@ -52,10 +52,11 @@ def run(*arguments: str, code: int = 0) -> dict[str, object]:
     return found
 
 
-def test_a_known_optimum_in_one_object(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--no-simplex",), ("--no-presolve", "--no-simplex")])
+def test_a_known_optimum_in_one_object(options: tuple[str, ...], tmp_path: Path) -> None:
     path = tmp_path / "cans.lp.gz"
     path.write_bytes(gzip.compress(CANS.encode()))
-    found = run(str(path), "--tol", "1e-6", "--solution")
+    found = run(str(path), "--tol", "1e-6", "--solution", *options)
     assert {"status", "bound", "safe_bound", "primal", "gap", "seconds", "rows", "columns"} <= set(found)
     assert found["status"] == "optimal" and (found["rows"], found["columns"]) == (5, 6)
     assert found["primal"] == pytest.approx(153.675, rel=1e-5)
