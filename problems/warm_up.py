@@ -38,7 +38,9 @@ FUSED = "blocklp.kernels.fused_kernels"
 ON_GRAPHS = tuple(f"blocklp.oracles.{name}_kernels" for name in ("cut", "path", "resource_path", "transport", "tree"))
 LINEAR_NODES = "blocklp.kernels.dual_simplex_kernels"
 ACTIVE_VERTICES = "blocklp.kernels.vertex_kernels"
-SEARCHES = tuple(f"blocklp.problems.{name}_kernels" for name in ("qpbo.annealing", "qpbo.search", "mis.search"))
+SEARCHES = tuple(
+    f"blocklp.problems.{name}_kernels" for name in ("qpbo.annealing", "qpbo.search", "mis.search", "verification.ascent")
+)
 
 
 def ready() -> dict[str, bool] | None:

@@ -68,19 +68,26 @@ def affordable_rounds(rounds: int, deadline: Deadline, per_second: float, steps:
     return rounds if math.isinf(deadline.left()) else int(min(rounds, deadline.left() * per_second / max(1.0, steps)))
 
 
-def search_loops(module: str, run: ExactRun) -> Any:
-    """Import the compiled loops of a search, and compile all of them if nobody has yet.
+def rehearsed_loops(module: str, deadline: Deadline) -> Any:
+    """Import a module of compiled loops, and compile all of them if nobody has yet.
 
-    None without numba, and where there is no time for that: searches are slower then.
+    None without numba, and where there is no time for that.
     """
-    found = affordable_loops(module, run.deadline)
+    found = affordable_loops(module, deadline)
     if found is None:
-        run.detail = "It did without compiled loops: they need numba, and once on a machine up to a minute to be compiled."
         return None
     if module not in _rehearsed and not compiled.cached(found, torch.float64):
         found.rehearse()
         compiled.mark(found, torch.float64)
     _rehearsed.add(module)
+    return found
+
+
+def search_loops(module: str, run: ExactRun) -> Any:
+    """Import the compiled loops of a search; without them searches are slower."""
+    found = rehearsed_loops(module, run.deadline)
+    if found is None:
+        run.detail = "It did without compiled loops: they need numba, and once on a machine up to a minute to be compiled."
     return found
 
 

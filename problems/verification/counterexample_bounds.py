@@ -76,7 +76,7 @@ def bounds_at_counterexamples(
         bounds[relu] = torch.where(sign > 0, low.clamp(min=0), low), torch.where(sign < 0, high.clamp(max=0), high)
     region = replace(splits.exact, bounds=bounds)
     known = {relu: line for relu, (line, _) in region.lines.items()}
-    slopes = {relu: torch.where(region.open[relu], s, known[relu]) for relu, s in splits.dense(state.slopes).items()}
+    slopes = {relu: torch.where(region.open[relu], s, known[relu]) for relu, s in splits.dense(state.slopes[None]).items()}
     for relu in splits.relus:
         low, high = (end.clone() for end in region.bounds[relu])
         neurons = region.open[relu].flatten().nonzero()[:, 0]
@@ -109,14 +109,28 @@ def _bounded(
     cost.view(count, -1)[torch.arange(count, device=low.device), both] = ends.flatten()
     # A row that takes about as much as the neuron's interval is wide for a change of one.
     unit = (high - low).view(-1)[both, None].float() * owned
-    split = {r: (s * splits.scales[r]).float().expand(count, *s.shape[1:]) for r, s in signs.items()}
-    dual = SlopeDual(region.to(torch.float32), splits.node, unit, splits.relus, split)
-    start = [slopes[r].float().expand(count, *slopes[r].shape[1:]) for r in splits.relus]
-    start += [*(torch.zeros_like(s) for s in split.values()), torch.zeros_like(unit)]
-    whole = ConstrainedDual(dual, relu, cost.float(), unit)
-    *own, multiples = ascend(whole, start, steps, lambda value: value > 0, out_of_time(region.deadline)).parameters
-    given = [p.double() for p in own]
+    start = {r: s.expand(count, *s.shape[1:]) for r, s in slopes.items()}
+    fixed = {r: s.expand(count, *s.shape[1:]) for r, s in signs.items()}
+    if (loops := splits.loops(count, steps)) is not None:
+        own, given = splits.packed(fixed).to(torch.int8), splits.packed(start)
+        none, target = torch.zeros_like(unit), (relu, both, ends.flatten())
+        found = loops.over(region).ascend(none, own, given, torch.zeros_like(given), steps, 0.0, region.deadline, unit, target)
+        free = {r: t.expand(count, *t.shape[1:]) for r, t in splits.dense(torch.ones_like(own[:1])).items()}
+        best = {r: torch.where(free[r] > 0, s, start[r]) for r, s in splits.dense(found[1]).items()}
+        betas = {r: beta * splits.scales[r] for r, beta in splits.dense(found[2]).items()}
+        multiples = found[3]
+    else:
+        split = {r: s.float() * splits.scales[r] for r, s in fixed.items()}
+        dual = SlopeDual(region.to(torch.float32), splits.node, unit, splits.relus, split)
+        parameters = [
+            *(start[r].float() for r in splits.relus),
+            *(torch.zeros_like(s) for s in split.values()),
+            torch.zeros_like(unit),
+        ]
+        whole = ConstrainedDual(dual, relu, cost.float(), unit)
+        *reached, multiples = ascend(whole, parameters, steps, lambda value: value > 0, out_of_time(region.deadline)).parameters
+        best, betas = dual.named([p.double() for p in reached])
     weight = multiples.double() * unit.double()
     also = {region.network.ops[relu].inputs[0]: cost}
-    trace = region.backward(splits.node, weight, *dual.named(given), charge=True, also=also)
+    trace = region.backward(splits.node, weight, best, betas, charge=True, also=also)
     return (trace.value - weight.sum(1) * splits.margin * (1 + 1e-9)).view(2, -1)

@@ -22,6 +22,7 @@ from blocklp.problems.verification.exact import solve_leaf
 from blocklp.problems.verification.interval_cuts import INNER, IntervalCuts
 from blocklp.problems.verification.proving import COARSE, Part, needed, stated, stated_mix, within
 from blocklp.problems.verification.relaxation import Relaxation, Trace
+from blocklp.problems.verification.slope_loops import Effort, SlopeLoops, seconds_of_pass
 from blocklp.problems.verification.slopes import SHARES, MixedDual, SlopeDual, out_of_time
 from blocklp.problems.verification.split_state import PACKED, SplitState
 from blocklp.problems.verification.tightener import BATCH
@@ -66,6 +67,8 @@ class ReluSplits:
         Position of a ReLU to ``(1, *shape)``: signs that all nodes share.
     part : Part, optional
         Where a proof is written down, with the bounds of the relaxation.
+    effort : Effort, optional
+        What was spent on ascents before.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class ReluSplits:
         inspect: Callable[[Tensor], None],
         signs: Mapping[int, Tensor] | None = None,
         part: Part | None = None,
+        effort: Effort | None = None,
     ) -> None:
         self.part, self.coarse = part, 0.0 if part is None else COARSE
         self.exact = replace(relaxation, network=relaxation.network.followed_by(rows, -right))
@@ -99,6 +103,7 @@ class ReluSplits:
         self.scales = {r: _scale(trace.activation[r]) for r in self.relus}
         self.total = sum(len(f) for f in self.free.values())
         neurons = sum(relaxation.bounds[r][0].numel() for r in self.relus) + relaxation.lower.numel()
+        self.effort, self._loops = effort or Effort(self.deadline), list[SlopeLoops | None]()
         self.batch = max(1, min((BATCH if device.type == "cpu" else ON_DEVICE) // (2 * neurons), MOST_NODES))
 
     def roots(self, owner: Sequence[int], steps: int, clauses: Sequence[int] = ()) -> list[Node]:
@@ -113,25 +118,25 @@ class ReluSplits:
         clauses : sequence of int
             The numbers that clauses have in a proof.
         """
-        rows = self.mixes.float()
+        self.owned = (torch.tensor(owner) == torch.arange(max(owner) + 1)[:, None]).to(self.mixes.device)
+        rows, late = self.mixes.float(), out_of_time(self.deadline)
         dual = SlopeDual(self.fast, self.node, rows, self.relus, {})
-        late = out_of_time(self.deadline)
-        reached = ascend(dual, dual.start(), steps, late=late)
-        self.owned = (torch.tensor(owner) == torch.arange(max(owner) + 1)[:, None]).to(rows.device)
-        best = reached.value.masked_fill(~self.owned, -torch.inf).argmax(1)
-        found = [p[best] for p in (*reached.parameters, rows)]
-        if len(best) < len(rows):
+        if len(self.owned) < len(rows):
+            reached = ascend(dual, dual.start(), steps, late=late)
+            best = reached.value.masked_fill(~self.owned, -torch.inf).argmax(1)
             mixed = MixedDual(SlopeDual(self.fast, self.node, rows[best], self.relus, {}), self.owned)
-            found = ascend(mixed, found, steps, late=late).parameters
-        self.mixes = within(found.pop().double()) if self.part is None else stated_mix(found.pop())
+            found = ascend(mixed, [p[best] for p in (*reached.parameters, rows)], steps, late=late).parameters
+            self.mixes, steps = found.pop().double(), 0
+        else:
+            found, self.mixes = dual.start(), self.mixes[torch.tensor(owner).argsort()]
+        self.mixes = within(self.mixes) if self.part is None else stated_mix(self.mixes)
         self.conjunctions = Conjunctions(self.boxes, self.owned, self.margin)
-        packed = self._packed(dual.named(found)[0])
+        packed = self.packed(dual.named(found)[0])
         signs = self.fixed.to(packed.device).repeat(len(packed), 1)
         parts = [None] * len(packed) if self.part is None else self.part.by_clause(clauses)
         cuts, ends = (own.root.repeat(len(packed), 1, 1) for own in (self.cuts, self.boxes))
-        return self._bounded(
-            list(range(len(packed))), signs, cuts, packed, torch.zeros_like(packed), ends, depths=[0] * len(packed), parts=parts
-        )
+        given = signs, cuts, packed, torch.zeros_like(packed), ends
+        return self._bounded(list(range(len(packed))), *given, depths=[0] * len(packed), parts=parts, steps=steps + self.steps)
 
     def halves(self, nodes: Sequence[Node]) -> list[tuple[dict[int, Tensor], Part | None]]:
         """Signs of both halves of the region of these root nodes of one clause, split where it costs their bounds most; their proofs.
@@ -154,10 +159,24 @@ class ReluSplits:
         parts = [None, None] if part is None else part.split(*self._place(neuron), anew=True)
         found = []
         for sign, own in zip((1, -1), parts, strict=True):
-            flat = self.fixed.clone()
-            flat[neuron] = sign
-            found.append((self.dense(flat), own))
+            signs = self.fixed[None].clone()
+            signs[0, neuron] = sign
+            found.append((self.dense(signs), own))
         return found
+
+    def loops(self, instances: int, steps: int) -> SlopeLoops | None:
+        """Compiled loops for so many evaluations, where the network suits them and they are ready.
+
+        Parameters
+        ----------
+        instances, steps : int
+            How many instances are to be evaluated, and how often.
+        """
+        if self.boxes.on or not self.effort.spend(instances * (2 * steps - 1) * seconds_of_pass(self.exact.network, self.node)):
+            return None
+        if not self._loops:
+            self._loops.append(SlopeLoops.of(self.exact, self.node, self.free, self.scales))
+        return self._loops[0]
 
     def _place(self, neuron: int) -> tuple[int, int]:
         """Position of the ReLU of one of all free neurons, and its number before that."""
@@ -167,16 +186,16 @@ class ReluSplits:
             neuron -= len(self.free[r])
         return r, int(self.free[r][neuron])
 
-    def dense(self, flat: Tensor) -> dict[int, Tensor]:
-        """Numbers of the free neurons as ``(1, *shape)`` float64 by ReLU, zero for others."""
-        signs, first = {}, 0
+    def dense(self, packed: Tensor) -> dict[int, Tensor]:
+        """Numbers of the free neurons, ``(batch, neurons)``, as ``(batch, *shape)`` float64 by ReLU, zero for others."""
+        found, first = {}, 0
         for r in self.relus:
-            free = self.free[r]
-            dense = torch.zeros_like(self.exact.bounds[r][0])
-            dense.view(-1)[free] = flat[first : first + len(free)].to(dense)
-            signs[r] = dense
+            free, shape = self.free[r], self.exact.bounds[r][0].shape[1:]
+            flat = packed.new_zeros(len(packed), math.prod(shape), dtype=torch.float64)
+            flat[:, free] = packed[:, first : first + len(free)].double()
+            found[r] = flat.view(-1, *shape)
             first += len(free)
-        return signs
+        return found
 
     def expand(self, nodes: list[Node]) -> Expansion:
         """Split every node on its best candidate and bound the children."""
@@ -204,7 +223,7 @@ class ReluSplits:
         if self.part is not None:
             pairs = [s.part.split(*self._place(int(c))) for s, c in zip(states, chosen.flatten(), strict=True) if s.part is not None]
             parts = [pair[side] for side in (0, 1) for pair in pairs]
-        children += self._bounded(specs, *packed, depths=[nodes[k].depth + 1 for k in owners], parts=parts)
+        children += self._bounded(specs, *packed, depths=[nodes[k].depth + 1 for k in owners], parts=parts, steps=self.steps)
         return Expansion(children, unresolved=unresolved)
 
     def _leaf(self, node: Node) -> Node:
@@ -286,14 +305,30 @@ class ReluSplits:
             self.cuts.split([p[half::2] for p in packed[:4]], candidates.flatten(), sign)
         values = []
         for part in torch.split(torch.arange(len(specs), device=specs.device), 2 * self.batch):
-            dual, start = self._dual(self.fast, specs[part], *(p[part] for p in packed))
+            signs, cuts, slopes, betas, ends = (p[part] for p in packed)
+            if (loops := self.loops(len(part), 1)) is not None:
+                costs = self.mixes[specs[part]]
+                values.append(loops.ascend(costs, signs, slopes, betas, 1, math.inf, self.deadline)[0])
+                continue
+            dual, start = self._dual(self.fast, specs[part], signs, cuts, slopes, betas, ends)
             slopes_, betas_ = dual.named(start)
             trace = dual.relaxation.backward(self.node, dual.cost, slopes_, betas_)
             values.append(trace.value.nan_to_num(-torch.inf))
         both = torch.cat(values).view(count, most, 2).clamp(max=0)
         return candidates.gather(1, both.mean(2).argmax(1, keepdim=True))[:, 0]
 
-    def _packed(self, tensors: Mapping[int, Tensor]) -> Tensor:
+    def _ascended(
+        self, steps: int, specs: Tensor, signs: Tensor, cuts: Tensor, slopes: Tensor, betas: Tensor, ends: Tensor
+    ) -> list[Tensor]:
+        """Slopes, and multipliers of splits in their scales, ``(nodes, neurons)`` each, after an ascent from those given."""
+        if (loops := self.loops(len(specs), steps)) is not None:
+            return list(loops.ascend(self.mixes[specs], signs, slopes, betas, steps, self.margin, self.deadline)[1:3])
+        dual, start = self._dual(self.fast, specs, signs, cuts, slopes, betas, ends)
+        reached = ascend(dual, start, steps, lambda value: value > self.margin, out_of_time(self.deadline)).parameters
+        found, multipliers = dual.named(reached)[0], dict(zip(self.relus, reached[len(self.relus) :], strict=True))
+        return [self.packed(found), self.packed(multipliers)]
+
+    def packed(self, tensors: Mapping[int, Tensor]) -> Tensor:
         """Entries of free neurons, one after the other: ``(batch, *shape)`` by position to ``(batch, neurons)``."""
         return torch.cat([tensors[r].flatten(1)[:, self.free[r]] for r in self.relus], 1)
 
@@ -338,15 +373,12 @@ class ReluSplits:
         """Integers where the network lies; nobody waits for it."""
         return torch.tensor(numbers, dtype=torch.int64).to(self.mixes.device, non_blocking=True)
 
-    def _bounded(self, owners: list[int], *packed: Tensor, depths: list[int], parts: Sequence[Part | None]) -> list[Node]:
+    def _bounded(self, owners: list[int], *packed: Tensor, depths: list[int], parts: Sequence[Part | None], steps: int) -> list[Node]:
         """Bound nodes, pick candidates for their next split, and look at what their minimisers do in the network."""
         specs, (signs, cuts, slopes, betas, ends) = self._there(owners), packed
         signs, empty = self.boxes.implied(ends, signs)
         empty |= self.cuts.propagate(cuts)
-        dual, start = self._dual(self.fast, specs, signs, cuts, slopes, betas, ends)
-        reached = ascend(dual, start, self.steps, lambda value: value > self.margin, out_of_time(self.deadline))
-        found, betas_ = dual.named(reached.parameters)[0], dict(zip(self.relus, reached.parameters[len(self.relus) :], strict=True))
-        pack = [self._packed(found), self._packed(betas_)]
+        pack = self._ascended(steps, specs, signs, cuts, slopes, betas, ends)
         given = pack[0] if self.part is None else stated(pack[0])
         precise, slopes_, betas_, trace = self._precise(specs, signs, cuts, given, pack[1], ends)
         # Points above the margin were clipped off the boxes of children: of these no more is claimed.

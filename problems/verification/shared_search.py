@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -28,6 +29,9 @@ PARTS, BATCH = 8, 128
 
 TRIED = 3
 """Points of a batch that are tried as counterexamples to a clause."""
+
+NEAR = 1e-3
+"""Errors of results in single precision, relative to the sizes of what is added up, at most."""
 
 
 def candidates(network: Network, clauses: Sequence[Clause], x: Tensor, deadline: Deadline) -> list[NDArray[np.float32]]:
@@ -51,6 +55,10 @@ def candidates(network: Network, clauses: Sequence[Clause], x: Tensor, deadline:
     """
     if (ball := clauses[0].ball) is not None:
         x = Balls.stacked([ball], network.input_shape, x.device).pulled(x)
+    single = network.to(torch.float32, network.device)
+    x = x[torch.as_tensor(_near(clauses, single.run(x.float(), deadline)[-1]), device=x.device)]
+    if not len(x):
+        return []
     y = network.run(x, deadline)[-1].flatten(1).cpu().numpy()
     found = []
     for clause in clauses:
@@ -59,6 +67,17 @@ def candidates(network: Network, clauses: Sequence[Clause], x: Tensor, deadline:
         low, high, _ = float32_box(clause) if len(hits) else (None, None, None)
         found += [np.clip(x[k].flatten().cpu().numpy().astype(np.float32), low, high) for k in hits[:TRIED]]
     return found
+
+
+def _near(clauses: Sequence[Clause], results: Tensor) -> NDArray[np.intp]:
+    """Numbers of the points that may satisfy the rows of a clause, by their results in single precision: as a rule few or none."""
+    y = results.flatten(1).double().cpu().numpy()
+    near = np.zeros(len(y), dtype=bool)
+    for clause in clauses:
+        with np.errstate(over="ignore", invalid="ignore"):
+            slack = NEAR * (1 + np.abs(y) @ np.abs(clause.matrix.T) + np.abs(clause.right))
+            near |= ~(y @ clause.matrix.T > clause.right + slack).any(1)
+    return np.flatnonzero(near)
 
 
 @dataclass(frozen=True)
@@ -85,6 +104,8 @@ class SplitTree:
     def __init__(self, network: Network, splits: InputSplits | ReluSplits, clauses: Sequence[Clause]) -> None:
         self.network, self.splits, self.clauses = network, copy.copy(splits), clauses
         self.splits.inspect = self.look
+        if isinstance(self.splits, ReluSplits):
+            self.splits.effort.settle()
         self.points: list[NDArray[np.float32]] = []
         self.elsewhere = False
 

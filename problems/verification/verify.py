@@ -35,6 +35,7 @@ from blocklp.problems.verification.pruning import pruned
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.relu_splits import ReluSplits
 from blocklp.problems.verification.shared_search import SplitTree, candidates, search_shared
+from blocklp.problems.verification.slope_loops import Effort
 from blocklp.problems.verification.tightener import Tightener
 from blocklp.problems.verification.verdict import PhaseTimer, Verdict, VerificationEvent
 from blocklp.search.best_first import Node, SearchEvent, SearchResult, branch_and_bound
@@ -72,12 +73,12 @@ class VerifySettings:
     ----------
     few_inputs : int
         Networks of at most so many inputs are split at their inputs: every layer then gets new bounds in every node.
-    patience : float
-        Seconds of the first search of a region that may be halved (one batch); further ones take twice as long each.
+    patience : int
+        Nodes of a clause that the first search of a region that may be divided expands; further ones expand twice as many each.
     """
 
     few_inputs: int = 20
-    patience: float = 0.01
+    patience: int = 1
 
 
 DEFAULT = VerifySettings()
@@ -195,6 +196,9 @@ class _Verification:
     nodes: int = 0
     bound: float = math.inf
 
+    def __post_init__(self) -> None:
+        self.effort = Effort(self.deadline)
+
     def verdict(self) -> Verdict:
         """Run the phases; whatever ends them, say what is known."""
         x = None
@@ -267,7 +271,7 @@ class _Verification:
             root = self._rows(group, replace(known, deadline=self.deadline), {}, ROOT_STEPS, None)
         if not root.nodes or root.splits is None:
             return set(group)
-        result = self._search(root.nodes, root.splits, group, root.splits.batch, math.inf, EARLY)
+        result = self._search(root.nodes, root.splits, group, root.splits.batch, EARLY)
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         open_ = root.nodes if result.unresolved else result.frontier
@@ -331,7 +335,7 @@ class _Verification:
         right = self._there(np.concatenate([c.right for c in clauses]))
         if part is None and not self.network.unit:
             relaxation, signs = pruned(relaxation, signs)
-        splits = ReluSplits(relaxation, rows, right, NODE_STEPS, lambda x: self._inspect(clauses, x), signs, part)
+        splits = ReluSplits(relaxation, rows, right, NODE_STEPS, lambda x: self._inspect(clauses, x), signs, part, self.effort)
         # A counterexample satisfies all rows of its clause: one of them, or a mix, that is impossible is enough.
         nodes = splits.roots([k for k, clause in enumerate(clauses) for _ in clause.right], polish, group)
         self.bound = min([self.bound, *(n.bound for n in nodes if n.bound > 0)])
@@ -353,11 +357,11 @@ class _Verification:
         while regions:
             root = regions.pop()
             nodes = root.nodes
-            patience = self.settings.patience if dense else math.inf
+            patience: float = self.settings.patience if dense else math.inf
             while nodes:
                 assert root.splits is not None
                 batch = min(root.splits.batch, SHORT_BATCH) if dense else root.splits.batch
-                result = self._search(nodes, root.splits, root.clause, batch, patience)
+                result = self._search(nodes, root.splits, root.clause, batch, patience * len(nodes))
                 if result.status is Status.INTERRUPTED or self.deadline.over():
                     return Status.INTERRUPTED if result.status is Status.INTERRUPTED else Status.TIME_LIMIT
                 if result.unresolved:
@@ -384,7 +388,7 @@ class _Verification:
         assert splits is not None
         with self._phase("bounds"):
             self.bound = min(self.bound, splits.margin)  # points above the margin are left out
-            signs = splits.dense(node.state.signs)
+            signs = splits.dense(node.state.signs[None])
             bounds = bounds_at_counterexamples(splits, node.state, signs, REGION_STEPS)
             if bounds is None:
                 return _Root(None, [], group)
@@ -400,7 +404,7 @@ class _Verification:
             self.proof.add([number], part)
         splits = InputSplits(self.network, rows, right, lambda x: self._inspect(clauses, x), self.deadline, parts)
         root = splits.roots([(k, *self.box(c)) for k, c in enumerate(clauses)])
-        return self._search(list(root.children), splits, group, splits.batch, math.inf).status
+        return self._search(list(root.children), splits, group, splits.batch).status
 
     def _search(
         self,
@@ -408,8 +412,7 @@ class _Verification:
         splits: InputSplits | ReluSplits,
         group: Sequence[int],
         batch: int,
-        patience: float,
-        most: int | None = None,
+        most: float = math.inf,
     ) -> SearchResult:
         """Search below nodes, with workers unless it may soon be given up."""
         with self._phase("search"):
@@ -420,10 +423,14 @@ class _Verification:
                 if self.callback is not None:
                     self.callback(VerificationEvent("search", time.perf_counter() - self.began, event))
 
-            left = self.deadline.within(patience).seconds  # past the deadline the frontier comes back
-            limits: dict[str, Any] = {"max_nodes": most, "time_limit": left, "memory": MEMORY}
+            # Past a limit the frontier comes back.
+            limits: dict[str, Any] = {
+                "max_nodes": None if math.isinf(most) else int(most),
+                "time_limit": self.deadline,
+                "memory": MEMORY,
+            }
             limits |= {"cutoff": math.ulp(0.0), "callback": tell}
-            if self.executor is None or math.isfinite(patience) or most is not None:
+            if self.executor is None or math.isfinite(most):
                 result = branch_and_bound(roots, splits.expand, batch=batch, **limits)
             else:
                 tree = SplitTree(self.network, splits, [self.prop.clauses[n] for n in group] if self.attack else [])

@@ -7,6 +7,8 @@ import torch
 
 from blocklp.problems.verification import network_bounds
 from blocklp.problems.verification.counterexample_bounds import bounds_at_counterexamples
+from blocklp.problems.verification.network import Builder
+from blocklp.problems.verification.operations import Conv, Sparse
 from blocklp.problems.verification.pruning import pruned
 from blocklp.problems.verification.relu_splits import ReluSplits
 from blocklp.search.best_first import branch_and_bound
@@ -29,7 +31,7 @@ def test_counterexamples_are_within(seed: int) -> None:
     nodes = [*roots, *branch_and_bound(roots, splits.expand, batch=4, cutoff=1e-300, max_nodes=6).frontier]
     tightened = 0
     for node in nodes:
-        signs = splits.dense(node.state.signs)
+        signs = splits.dense(node.state.signs[None])
         inside = (results[-1] @ rows[node.state.spec] <= right[node.state.spec]).clone()
         for relu, sign in signs.items():
             z = results[network.ops[relu].inputs[0]]
@@ -60,3 +62,31 @@ def test_pruned_is_the_same_function(seed: int) -> None:
     kept = sum(int((relaxation.bounds[r][1] > 0).sum()) for r in network.relus)
     assert sum(small.bounds[r][0].numel() for r in network.relus) == kept + 1
     assert int(left[relu].sum()) == -1
+
+
+@pytest.mark.parametrize(("shift", "kind"), [(-1.5, Sparse), (1.5, Conv)])
+def test_convolutions_with_few_neurons_left_become_sparse(shift: float, kind: type) -> None:
+    """Function, bounds of what is left and bounds by the dual are those of the whole; with many neurons left they stay."""
+    g = torch.Generator().manual_seed(0)
+    b = Builder((2, 8, 8), "two convolutions")
+    at = b.relu(b.conv(0, torch.randn(4, 2, 3, 3, generator=g), torch.full((4,), shift), (2, 2), (1, 1, 1, 1)))
+    at = b.relu(b.conv(at, torch.randn(5, 4, 3, 3, generator=g), torch.full((5,), shift), (2, 2), (1, 0, 1, 0)))
+    b.linear(at, torch.randn(3, 20, generator=g))
+    network = b.build()
+    lower, upper = unit_box(network, 1, 0.05)
+    relaxation = network_bounds(network, lower, upper, method="crown").relaxation
+    small, _ = pruned(relaxation, {})
+    assert all(isinstance(small.network.ops[at], kind) for at in (1, 3))
+    points = lower + (upper - lower) * torch.rand(200, *lower.shape, generator=g).double()
+    results, whole = small.network.run(points), network.run(points)
+    torch.testing.assert_close(results[-1], whole[-1])
+    for r in network.relus:
+        kept = (
+            relaxation.bounds[r][1].flatten() > 0 if kind is Sparse else torch.ones(math.prod(network.ops[r].shape), dtype=torch.bool)
+        )
+        torch.testing.assert_close(results[r].flatten(1), whole[r].flatten(1)[:, kept])
+        assert torch.equal(small.bounds[r][0].flatten(), relaxation.bounds[r][0].flatten()[kept])
+    cost = torch.eye(3, dtype=torch.float64)
+    bounds = [of.backward(5, cost, of.start(list(network.relus), 3), charge=True).value for of in (small, relaxation)]
+    torch.testing.assert_close(*bounds)
+    assert bool((whole[-1].min(0).values >= bounds[0]).all())

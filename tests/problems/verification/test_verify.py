@@ -103,7 +103,7 @@ def test_halving_regions_changes_no_verdict() -> None:
     reached = float(network(torch.stack([lower, upper, (lower + upper) / 2]))[:, 0].min())
     row = np.array([[1.0, 0.0]])
     answers = []
-    for patience in (1e9, 1e-9):
+    for patience in (10**9, 1):
         settings = VerifySettings(few_inputs=0, patience=patience)
         props = [Property.of(lower.numpy(), upper.numpy(), row, np.array([low + t * (reached - low)])) for t in (0.2, 1.1)]
         answers.append([verify(network, prop, timeout=30, settings=settings).status for prop in props])
@@ -115,7 +115,7 @@ def test_no_part_of_a_region_is_forgotten(trouble: str, monkeypatch: pytest.Monk
     """A clause that cannot be halved, or a node that is given up, must not vanish while the other clause is proved."""
     network = dense(11, (6, 8, 6, 5, 2))
     lower, upper = unit_box(network, 4, 0.35)
-    settings = VerifySettings(few_inputs=0, patience=1e-9)
+    settings = VerifySettings(few_inputs=0, patience=1)
     bounds = network_bounds(network, lower, upper).output
     reached = float(network(torch.stack([lower, upper, (lower + upper) / 2]))[:, 1].min())
     row = np.eye(2)
