@@ -257,20 +257,17 @@ def _rows(relaxation: Relaxation, before: list[int], kept: Mapping[int, Array]) 
     Returns their matrix, their constants and what rounding in the arithmetic of the network may take for each unit of their cost.
     """
     network, noise = relaxation.network, relaxation.noise
-    inputs = network.inputs
-    width, first = inputs + sum(len(k) for k in kept.values()), inputs
-    columns = [np.ones(inputs, dtype=bool)]
+    width, first = network.inputs + sum(int(own.sum()) for own in kept.values()), network.inputs
     forms: dict[int, tuple[sp.csr_array, Array, Array]] = {}
     rows = []
     for at in before:
         op = network.ops[at]
         if isinstance(op, Input):
-            forms[at] = _picked(np.ones(inputs, dtype=bool), 0, width)
+            forms[at] = _picked(np.ones(network.inputs, dtype=bool), 0, width)
         elif isinstance(op, Relu):
             rows.append([part[kept[at]] for part in forms[op.inputs[0]]])
             forms[at] = _picked(kept[at], first, width)
-            columns.append(kept[at])
-            first += len(kept[at])
+            first += int(kept[at].sum())
         elif isinstance(op, Add):
             parts = zip(*(forms[i] for i in op.inputs), strict=True)
             matrix, constant, error = (sum(part[1:], start=part[0]) for part in parts)
@@ -282,13 +279,13 @@ def _rows(relaxation: Relaxation, before: list[int], kept: Mapping[int, Array]) 
             shift = array_of(op.shift().expand(1, *op.shape)).ravel()
             forms[at] = sp.csr_array(weight @ matrix), weight @ constant + shift, abs(weight) @ error + _own(noise, at)
     rows.append(list(forms[before[-1]]))
-    matrix = sp.csr_array(sp.vstack([row[0] for row in rows], format="csr")[:, np.concatenate(columns)])
+    matrix = sp.csr_array(sp.vstack([row[0] for row in rows], format="csr"))
     return matrix, *(np.concatenate([row[k] for row in rows]) for k in (1, 2))
 
 
 def _picked(kept: Array, first: int, width: int) -> tuple[sp.csr_array, Array, Array]:
-    """Columns from a first one on, as functions of all; those that are left out are zero."""
-    starts, numbers = np.concatenate([[0], np.cumsum(kept)]), first + np.flatnonzero(kept)
+    """Those elements that are left, in columns from a first one on; others are zero."""
+    starts, numbers = np.concatenate([[0], np.cumsum(kept)]), first + np.arange(kept.sum())
     none = np.zeros(len(kept))
     return sp.csr_array((np.ones(len(numbers)), numbers, starts), (len(kept), width)), none, none
 

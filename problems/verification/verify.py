@@ -47,7 +47,7 @@ ROOT_STEPS, NODE_STEPS = 20, 20
 HALF_STEPS = 5
 """The same for the halves of a region."""
 
-REGION_STEPS = 20
+REGION_STEPS = 25
 """The same over the counterexamples of a clause."""
 
 SHORT_BATCH = 32
@@ -392,7 +392,7 @@ class _Verification:
             bounds = bounds_at_counterexamples(splits, node.state, signs, REGION_STEPS)
             if bounds is None:
                 return _Root(None, [], group)
-            return self._rows(group, replace(splits.cuts.relaxation, bounds=bounds), signs, 5 * HALF_STEPS, None)
+            return self._rows(group, replace(splits.cuts.relaxation, bounds=bounds), signs, HALF_STEPS, None)
 
     def _split_inputs(self, group: list[int]) -> Status:
         clauses = [self.prop.clauses[n] for n in group]

@@ -215,7 +215,7 @@ def test_nodes_of_the_search_bound_the_points_that_they_hold(name: str) -> None:
     truth = results[-1].gather(1, specs[:, None])[:, 0]
     assert bool((value <= truth + 1e-9).all())
     # What the search itself makes of these nodes.
-    nodes = splits._bounded(specs.tolist(), signs, cuts, slopes, betas, ends, depths=[0] * len(x), parts=[None] * len(x))
+    nodes = splits._bounded(specs.tolist(), signs, cuts, slopes, betas, ends, depths=[0] * len(x), parts=[None] * len(x), steps=3)
     assert all(node.bound <= y + 1e-9 for node, y in zip(nodes, truth.tolist(), strict=True))
     children = splits.expand([node for node in nodes if node.bound <= 0]).children
     assert all(bool((child.state.cuts[0] <= child.state.cuts[1]).all()) for child in children if child.state is not None)
