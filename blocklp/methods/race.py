@@ -209,6 +209,9 @@ class Race(Method):
                 solved[i] = True
                 duals[i] = torch.from_numpy(found.duals).to(duals)
                 points[i, : problem.in_blocks] = torch.from_numpy(found.points).to(points)
+            elif (ray := master.ray()) is not None:  # no point is feasible
+                solved[i] = True
+                duals[i], points[i] = torch.from_numpy(ray).to(duals), state.points[i]
         message = "pass %d: the simplex method solved %d of %d instances, up to %d iterations each"
         new = solved & given
         counts = state.inner.passes, int(new.sum()), int(given.sum()), iterations

@@ -41,6 +41,9 @@ Entries = tuple[Numbers, Numbers, Array]
 TINY = 1e-150
 """Least unit of a variable."""
 
+LEAST_ENTRY = 1e-12
+"""Least entry that HiGHS keeps, the least that it can: units by wide bounds make small ones that matter."""
+
 HELD, ELASTIC = -2, -1
 """Marks of columns that are no points: variables, and violations of rows."""
 
@@ -124,7 +127,7 @@ class RestrictedMaster:
         self.parts = list[int]()  # numbers of rows that may be violated, by when they were added
         self.one_sided = np.zeros(0, dtype=bool)  # whether a row lacks the side that a column works against
         self.highs: Any = None
-        self.refused = False  # by HiGHS
+        self.refused = self.infeasible = False  # by HiGHS, and according to it
 
     def add(self, points: Array, blocks: Numbers) -> None:
         """Add points of blocks.
@@ -169,7 +172,11 @@ class RestrictedMaster:
         """Solve the master within limits; None where these do not suffice, or it is infeasible or refused."""
         import highspy
 
-        if self.refused or run_within(self.highs, seconds, iterations) != highspy.HighsModelStatus.kOptimal:
+        if self.refused:
+            return None
+        status = run_within(self.highs, seconds, iterations)
+        self.infeasible = status == highspy.HighsModelStatus.kInfeasible
+        if status != highspy.HighsModelStatus.kOptimal:
             return None
         found = self.highs.getSolution()
         x, dual = np.array(found.col_value), np.array(found.row_dual)
@@ -187,6 +194,26 @@ class RestrictedMaster:
         priced = dual[first : first + self.elastic], dual[first + len(self.row_unit) :]
         duals, convexity, paid = self._multipliers(dual * self.scale)
         return MasterSolution(value, points, duals, convexity, violation, np.concatenate(priced), paid)
+
+    def ray(self) -> Array | None:
+        """Multipliers ``(copies and prices,)`` that are worth more than any point where HiGHS finds no feasible one.
+
+        They go along its ray, as far as bounds of variables allow costs; whoever evaluates them has the proof.
+        None without points only, and where the ray proves nothing.
+        """
+        if not self.infeasible or self.layout.blocks:
+            return None
+        ray = np.array(self.highs.getDualRay()[2])
+        ends = np.sort([self.cost * self.lower, self.cost * self.upper], axis=0).sum(1)
+        for dual in (ray, -ray) if len(ray) == len(self.row_unit) else ():
+            price = dual / self.row_unit
+            side = np.where(price > 0, self.row_lower, np.where(price < 0, self.row_upper, 0.0))
+            price, side = np.where(np.isfinite(side), price, 0.0), np.where(np.isfinite(side), side, 0.0)
+            left = -(self.priced_variables @ price)
+            gain = price @ side + np.minimum(left * self.lower, left * self.upper).sum()
+            if gain > 0:
+                return self._multipliers(dual * (2 * (ends[1] - ends[0]) + 1) / gain)[0]
+        return None
 
     def prices(self, duals: Array) -> Array:
         """The prices ``(rows,)`` of the rows that may be violated, at multipliers ``(copies and prices,)``.
@@ -237,7 +264,7 @@ class RestrictedMaster:
         self.highs = quiet_highs()
         tight = {f"{kind}_feasibility_tolerance": TOLERANCE for kind in ("primal", "dual")}
         # Units make the largest entry of each row 1, which HiGHS takes for well scaled.
-        scaled = {"simplex_scale_strategy": EQUILIBRATED}
+        scaled = {"simplex_scale_strategy": EQUILIBRATED, "small_matrix_value": LEAST_ENTRY}
         strategy = {"simplex_strategy": PRIMAL_SIMPLEX} if self.layout.blocks else scaled
         options = {"presolve": "off", "solver": "simplex", **tight, **strategy}
         for name, value in options.items():

@@ -109,6 +109,35 @@ def test_where_pdhg_is_quick_the_simplex_method_has_no_turn(
     assert found.status[0] is bl.Status.OPTIMAL and "the simplex method solved 1 of 1" in caplog.text
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_contradicting_rows_are_proved_by_the_ray_of_the_simplex_method(seed: int) -> None:
+    """Rows that no point of the box satisfies, by a margin or by little; the same rows with room have an optimum."""
+    draw = np.random.default_rng(seed)
+    matrix, point = draw.normal(size=(12, 8)), draw.uniform(size=8)
+    weights = draw.uniform(0.1, 1, 12)
+    last = -(weights @ matrix)  # the rows and this one cannot all be above what the point gives them
+    for above, status in ((1e-3, bl.Status.INFEASIBLE), (1.0, bl.Status.INFEASIBLE), (-1e-3, bl.Status.OPTIMAL)):
+        m = bl.Model()
+        x = m.variable("x", 8, lower=0, upper=draw.uniform(1, 3))
+        m.add(matrix @ x >= matrix @ point)
+        m.add(last[None] @ x >= last[None] @ point + above)
+        m.minimize((draw.normal(size=8) * x).sum())
+        found = m.solve(tol=1e-6, passes=400)
+        assert reference(m).status[0] == str(status)
+        assert found.status[0] is status
+
+
+def test_entries_that_are_small_beside_wide_bounds_count() -> None:
+    """In units of its bounds the second entry is 1e-10 of the first; without it the optimum is another one."""
+    m = bl.Model()
+    x = m.variable("x", 2, lower=0, upper=np.array([1e8, 1.0]))
+    m.add(np.array([[100.0, 1.0], [-100.0, 1.0]]) @ x >= np.array([1.0, -1e9]))
+    m.minimize((np.array([1000.0, 1.0]) * x).sum())
+    found = m.solve(tol=1e-3, passes=50)
+    assert found.status[0] is bl.Status.OPTIMAL
+    assert float(found.bound[0]) == pytest.approx(1.0, abs=1e-3)
+
+
 def test_auto_races() -> None:
     assert type(as_method("auto", unit_commitment(3, 4, 0).compile().decomposition())) is bl.methods.Race
 
