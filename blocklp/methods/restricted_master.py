@@ -196,10 +196,10 @@ class RestrictedMaster:
         return MasterSolution(value, points, duals, convexity, violation, np.concatenate(priced), paid)
 
     def ray(self) -> Array | None:
-        """Multipliers ``(copies and prices,)`` that are worth more than any point where HiGHS finds no feasible one.
+        """Multipliers ``(copies and prices,)`` along the ray by which HiGHS finds the LP infeasible.
 
-        They go along its ray, as far as bounds of variables allow costs; whoever evaluates them has the proof.
-        None without points only, and where the ray proves nothing.
+        They are worth more than any point costs within the bounds of variables: a proof for whoever evaluates
+        them.  None where HiGHS has no ray, or one that proves nothing, and where blocks are known by points.
         """
         if not self.infeasible or self.layout.blocks:
             return None

@@ -34,7 +34,7 @@ class Objective(Protocol):
 
 
 @dataclass(frozen=True)
-class Schedule:
+class StepSchedule:
     """How far parameters move in each of some steps.
 
     The constants depend on the number of steps alone. They were chosen on five CIFAR networks at two radii, 5
@@ -58,7 +58,7 @@ class Schedule:
     sizes: tuple[float, ...]
 
     @classmethod
-    def of(cls, steps: int) -> Schedule:
+    def of(cls, steps: int) -> StepSchedule:
         """The schedule of so many steps, at least 1."""
         memory, fading = min(0.65, 0.2 + 0.005 * steps), 1 - min(0.3, (2 / steps) ** 0.5)
         rate, power = min(0.6, 0.6 * (5 / steps) ** 0.25), min(3.0, (steps / 5) ** 0.5)
@@ -114,7 +114,7 @@ def ascend(
     Ascended
         Value ``(batch,)`` and parameters of the best point of every instance.
     """
-    schedule = Schedule.of(steps)
+    schedule = StepSchedule.of(steps)
     point = [p.clone() for p in start]
     mean, most = [torch.zeros_like(p) for p in point], [torch.zeros_like(p) for p in point]
     best = [p.clone() for p in point]

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from blocklp.errors import BlocklpError
 from blocklp.problems.command_line import datasets, densecrf, learnt, lp, matching, mis, mrf, qpbo, robust, supports, verification
-from blocklp.problems.command_line.options import Json
+from blocklp.problems.command_line.options import OneJson
 from blocklp.problems.command_line.process import EXIT_ERROR, EXIT_INTERRUPTED, interruptible
 
 OPTIONAL = (
@@ -86,7 +86,7 @@ def demo_command() -> None:
 
 
 @app.command("warm-up")
-def warm_up_command(as_json: Json = False) -> None:
+def warm_up_command(as_json: OneJson = False) -> None:
     """Compile the loops of the numba backend once on this machine; takes a minute or two."""
     import json
 

@@ -14,14 +14,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from blocklp.errors import NonFiniteError
 from blocklp.problems.verification.clipped_boxes import ClippedBoxes
 from blocklp.problems.verification.conjunctions import Conjunctions, RowBounds
 from blocklp.problems.verification.curve_slopes import MIDDLE
-from blocklp.problems.verification.exact import solve_leaf
-from blocklp.problems.verification.interval_cuts import INNER, IntervalCuts
+from blocklp.problems.verification.interval_cuts import IntervalCuts
 from blocklp.problems.verification.proving import COARSE, Part, needed, stated, stated_mix, within
 from blocklp.problems.verification.relaxation import Relaxation, Trace
+from blocklp.problems.verification.sign_leaves import bound_leaf
 from blocklp.problems.verification.slope_loops import Effort, SlopeLoops, seconds_of_pass
 from blocklp.problems.verification.slopes import SHARES, MixedDual, SlopeDual, out_of_time
 from blocklp.problems.verification.split_state import PACKED, SplitState
@@ -40,9 +39,6 @@ ON_DEVICE = 16_000_000
 
 MOST_NODES = 2048
 """Nodes of a batch, which are also worked on one by one."""
-
-RAY_FACTORS = tuple(10.0**k for k in range(13))
-"""What a ray is multiplied by in a leaf whose signs contradict each other, in units of the multipliers' usual size."""
 
 
 class ReluSplits:
@@ -103,7 +99,7 @@ class ReluSplits:
         self.scales = {r: _scale(trace.activation[r]) for r in self.relus}
         self.total = sum(len(f) for f in self.free.values())
         neurons = sum(relaxation.bounds[r][0].numel() for r in self.relus) + relaxation.lower.numel()
-        self.effort, self._loops = effort or Effort(self.deadline), list[SlopeLoops | None]()
+        self.effort, self._loops = effort or Effort(), list[SlopeLoops | None]()
         self.batch = max(1, min((BATCH if device.type == "cpu" else ON_DEVICE) // (2 * neurons), MOST_NODES))
 
     def roots(self, owner: Sequence[int], steps: int, clauses: Sequence[int] = ()) -> list[Node]:
@@ -146,7 +142,7 @@ class ReluSplits:
         states = [n.state for n in nodes]
         specs = torch.tensor([s.spec for s in states], device=self.mixes.device)
         packed = [torch.stack([getattr(s, name) for s in states]) for name in PACKED]
-        dual, start = self._dual(self.exact, specs, *packed)
+        dual, start = self.dual(self.exact, specs, *packed)
         named = dual.named(start)
         scores = self._scores(dual, dual.relaxation.backward(self.node, dual.cost, *named), named[0])
         early = sum(len(self.free[r]) for r in self.relus[: len(self.relus) // 2])
@@ -172,7 +168,8 @@ class ReluSplits:
         instances, steps : int
             How many instances are to be evaluated, and how often.
         """
-        if self.boxes.on or not self.effort.spend(instances * (2 * steps - 1) * seconds_of_pass(self.exact.network, self.node)):
+        seconds = instances * (2 * steps - 1) * seconds_of_pass(self.exact.network, self.node)
+        if self.boxes.on or not self.effort.spend(seconds, self.deadline):
             return None
         if not self._loops:
             self._loops.append(SlopeLoops.of(self.exact, self.node, self.free, self.scales))
@@ -201,7 +198,7 @@ class ReluSplits:
         """Split every node on its best candidate and bound the children."""
         leaves = [n for n in nodes if not len(n.state.candidates)]
         nodes = [n for n in nodes if len(n.state.candidates)]
-        settled = [self._leaf(n) for n in leaves]
+        settled = [bound_leaf(self, n) for n in leaves]
         unresolved = [n for n in settled if n.bound <= 0]
         children = [n for n in settled if n.bound > 0]
         if not nodes:
@@ -225,55 +222,6 @@ class ReluSplits:
             parts = [pair[side] for side in (0, 1) for pair in pairs]
         children += self._bounded(specs, *packed, depths=[nodes[k].depth + 1 for k in owners], parts=parts, steps=self.steps)
         return Expansion(children, unresolved=unresolved)
-
-    def _leaf(self, node: Node) -> Node:
-        """Bound a node without a free neuron by multipliers of the LP that the network is there; try its minimiser."""
-        if not self.cuts.last:
-            return node  # without an activation to split that would gain anything, or could be
-        state, device = node.state, self.mixes.device
-        specs = torch.tensor([state.spec], device=device)
-        dual, start = self._dual(self.exact, specs, *(getattr(state, name)[None] for name in PACKED))
-        on = {r: low[0] >= 0 for r, (low, _) in dual.relaxation.bounds.items()}
-        on |= {
-            r: (low[0] > 0).double() - (high[0] < 0).double() for r in self.cuts.curves for low, high in [dual.relaxation.bounds[r]]
-        }
-        lower, upper, owned = self.exact.lower[0], self.exact.upper[0], self.owned[state.spec]
-        try:
-            found, mix, betas = solve_leaf(self.exact.network, lower, upper, on, self.node, owned, self.deadline)
-        except NonFiniteError:
-            return node
-        if betas is not None:
-            largest = max(float(abs(beta).max()) for beta in betas.values()) or 1.0
-            scale = max(self.scales.values()) / largest
-            chosen = [1.0] if found.status == "optimal" else [scale * f for f in RAY_FACTORS]
-            factors = torch.tensor(chosen, dtype=torch.float64, device=device)
-            # Whatever the LP code says, only rows of the clause count, and none is subtracted.
-            cost = torch.as_tensor(mix, device=device).clamp(min=0) * owned if found.status == "optimal" else self.mixes[state.spec]
-            cost = within(cost) if state.part is None else stated_mix(cost)
-            rays = {r: self._implied(r, torch.as_tensor(beta, device=device), dual.relaxation, factors) for r, beta in betas.items()}
-            slopes, _ = dual.named(start)
-            costs = cost.repeat(len(factors), 1)
-            values = dual.relaxation.backward(self.node, costs, slopes, rays, charge=True, coarse=self.coarse).value
-            bound = float(values.max())
-            if bound > 0:
-                if state.part is not None:
-                    state.part.close(cost[owned], {}, {r: beta[int(values.argmax())] for r, beta in rays.items()})
-                return Node(min(bound, self.margin) if self.boxes.on else bound, node.depth)  # as its box was clipped, too
-        if found.status == "optimal":
-            self.inspect(torch.as_tensor(found.x, device=device).view(1, *lower.shape))
-            widest = max((float(self.exact.widest[r].max()) for r in self.cuts.curves), default=0.0)
-            for share in INNER if self.cuts.curves else ():  # the least value is often where a sign jumps
-                inner = solve_leaf(self.exact.network, lower, upper, on, self.node, owned, self.deadline, share * widest).optimum
-                if inner.status == "optimal":
-                    self.inspect(torch.as_tensor(inner.x, device=device).view(1, *lower.shape))
-        return node
-
-    def _implied(self, relu: int, beta: Tensor, relaxation: Relaxation, factors: Tensor) -> Tensor:
-        """Multiples ``(factors, *shape)`` of multipliers of signs; whatever an LP code says, only of signs that bounds imply."""
-        low, high = relaxation.bounds[relu]
-        beta = beta.view(low.shape)
-        beta = beta.clamp(min=0) * (low >= 0) + beta.clamp(max=0) * (high <= 0)
-        return factors.view(-1, *[1] * (beta.dim() - 1)) * beta
 
     def _choose(self, nodes: Sequence[Node]) -> Tensor:
         """The neurons to split: by bounds of their children or, where these are level, by what follows from the signs."""
@@ -310,7 +258,7 @@ class ReluSplits:
                 costs = self.mixes[specs[part]]
                 values.append(loops.ascend(costs, signs, slopes, betas, 1, math.inf, self.deadline)[0])
                 continue
-            dual, start = self._dual(self.fast, specs[part], signs, cuts, slopes, betas, ends)
+            dual, start = self.dual(self.fast, specs[part], signs, cuts, slopes, betas, ends)
             slopes_, betas_ = dual.named(start)
             trace = dual.relaxation.backward(self.node, dual.cost, slopes_, betas_)
             values.append(trace.value.nan_to_num(-torch.inf))
@@ -323,7 +271,7 @@ class ReluSplits:
         """Slopes, and multipliers of splits in their scales, ``(nodes, neurons)`` each, after an ascent from those given."""
         if (loops := self.loops(len(specs), steps)) is not None:
             return list(loops.ascend(self.mixes[specs], signs, slopes, betas, steps, self.margin, self.deadline)[1:3])
-        dual, start = self._dual(self.fast, specs, signs, cuts, slopes, betas, ends)
+        dual, start = self.dual(self.fast, specs, signs, cuts, slopes, betas, ends)
         reached = ascend(dual, start, steps, lambda value: value > self.margin, out_of_time(self.deadline)).parameters
         found, multipliers = dual.named(reached)[0], dict(zip(self.relus, reached[len(self.relus) :], strict=True))
         return [self.packed(found), self.packed(multipliers)]
@@ -332,10 +280,20 @@ class ReluSplits:
         """Entries of free neurons, one after the other: ``(batch, *shape)`` by position to ``(batch, neurons)``."""
         return torch.cat([tensors[r].flatten(1)[:, self.free[r]] for r in self.relus], 1)
 
-    def _dual(
+    def dual(
         self, whole: Relaxation, specs: Tensor, signs: Tensor, cuts: Tensor, slopes: Tensor, betas: Tensor, ends: Tensor
     ) -> tuple[SlopeDual, list[Tensor]]:
-        """The dual of some nodes and their multipliers as its parameters."""
+        """The dual of some nodes and their multipliers as its parameters.
+
+        Parameters
+        ----------
+        whole : Relaxation
+            Of the root, in the precision of the dual.
+        specs : Tensor
+            ``(nodes,)``: numbers of the specifications.
+        signs, cuts, slopes, betas, ends : Tensor
+            As nodes have them (:class:`SplitState`), one behind the other.
+        """
         bounds, split, start_slopes, start_betas, first, first_cut = {}, {}, [], [], 0, 0
         dtype = whole.lower.dtype
         for r in self.relus:
@@ -442,7 +400,7 @@ class ReluSplits:
             rows = self.conjunctions.rows[specs[at]]
             copies = torch.arange(len(at), device=at.device).repeat_interleave(rows.shape[1])
             free = torch.zeros(len(copies), self.total, dtype=torch.float32, device=at.device)
-            dual, _ = self._dual(self.exact, specs[at][copies], signs[copies], cuts[at][copies], free, free, ends[copies])
+            dual, _ = self.dual(self.exact, specs[at][copies], signs[copies], cuts[at][copies], free, free, ends[copies])
             dual.relaxation.__dict__["magnitudes"] = self.exact.magnitudes
             cost = torch.eye(self.owned.shape[1], dtype=torch.float64, device=at.device)[rows.flatten()]
             trace = dual.relaxation.backward(self.node, cost, dual.named(dual.start())[0], charge=True)
@@ -452,7 +410,7 @@ class ReluSplits:
 
     def _precise(self, specs: Tensor, *packed: Tensor) -> tuple[SlopeDual, dict[int, Tensor], dict[int, Tensor], Trace]:
         """Bounds of nodes in float64, with all rounding charged; their dual and its multipliers."""
-        dual, start = self._dual(self.exact, specs, *packed)
+        dual, start = self.dual(self.exact, specs, *packed)
         slopes, betas = dual.named(start)
         dual.relaxation.__dict__["magnitudes"] = self.exact.magnitudes  # those of the root are larger
         return dual, slopes, betas, dual.relaxation.backward(self.node, dual.cost, slopes, betas, charge=True, coarse=self.coarse)

@@ -105,7 +105,7 @@ class SplitTree:
         self.network, self.splits, self.clauses = network, copy.copy(splits), clauses
         self.splits.inspect = self.look
         if isinstance(self.splits, ReluSplits):
-            self.splits.effort.settle()
+            self.splits.effort.settle(self.splits.deadline)
         self.points: list[NDArray[np.float32]] = []
         self.elsewhere = False
 

@@ -25,7 +25,7 @@ from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operation_matrices import array_of, sparse_matrix
 from blocklp.problems.verification.operations import Add, Affine, Input, Relu
 from blocklp.problems.verification.relaxation import Relaxation
-from blocklp.search.parameter_ascent import Schedule
+from blocklp.search.parameter_ascent import StepSchedule
 
 KERNELS = "blocklp.problems.verification.ascent_kernels"
 
@@ -157,7 +157,7 @@ class SlopeLoops:
         value, slopes, betas, cost : Tensor
             ``(k,)``, ``(k, parameters)`` twice and ``(k, outputs)``, float32: the best.
         """
-        count, plan = len(signs), Schedule.of(steps)
+        count, plan = len(signs), StepSchedule.of(steps)
         aim, much = np.full(count, -1), np.zeros(count, np.float32)
         if target is not None:
             relu, numbers, weights = target
@@ -215,40 +215,31 @@ class Effort:
 
     Attributes
     ----------
-    deadline : Deadline
-        When loops must have been of use.
     seconds : float
         About what was spent.
     ready : bool or None
         Whether loops serve; None if that is open.
     """
 
-    deadline: Deadline
     seconds: float = 0.0
     ready: bool | None = None
 
-    def spend(self, seconds: float) -> bool:
-        """Whether loops serve, after so many seconds more without them.
-
-        Parameters
-        ----------
-        seconds : float
-            What the next evaluations would take.
-        """
+    def spend(self, seconds: float, deadline: Deadline) -> bool:
+        """Whether loops serve, after so many seconds more without them; by the deadline they must have been of use."""
         self.seconds += seconds
         if self.ready is None and self.seconds >= compiled.LOADING:
             kernels = None if os.environ.get(compiled.VARIABLE) == "torch" else compiled.wanted(KERNELS)
             if kernels is None:
                 self.ready = False
             elif compiled.cached(kernels, torch.float64) or (
-                self.seconds >= kernels.SECONDS and self.deadline.affords(2 * kernels.SECONDS)
+                self.seconds >= kernels.SECONDS and deadline.affords(2 * kernels.SECONDS)
             ):
-                self.ready = rehearsed_loops(KERNELS, self.deadline) is not None
+                self.ready = rehearsed_loops(KERNELS, deadline) is not None
         return bool(self.ready)
 
-    def settle(self) -> None:
+    def settle(self, deadline: Deadline) -> None:
         """Decide now, for a search that is handed on to other processes."""
-        self.ready = self.spend(math.inf)
+        self.ready = self.spend(math.inf, deadline)
 
 
 def _rows(relaxation: Relaxation, before: list[int], kept: Mapping[int, Array]) -> tuple[sp.csr_array, Array, Array]:

@@ -195,9 +195,7 @@ class _Verification:
     phases: dict[str, float] = field(default_factory=dict)
     nodes: int = 0
     bound: float = math.inf
-
-    def __post_init__(self) -> None:
-        self.effort = Effort(self.deadline)
+    effort: Effort = field(default_factory=Effort)
 
     def verdict(self) -> Verdict:
         """Run the phases; whatever ends them, say what is known."""
@@ -424,12 +422,9 @@ class _Verification:
                     self.callback(VerificationEvent("search", time.perf_counter() - self.began, event))
 
             # Past a limit the frontier comes back.
-            limits: dict[str, Any] = {
-                "max_nodes": None if math.isinf(most) else int(most),
-                "time_limit": self.deadline,
-                "memory": MEMORY,
-            }
-            limits |= {"cutoff": math.ulp(0.0), "callback": tell}
+            count = None if math.isinf(most) else int(most)
+            limits: dict[str, Any] = {"max_nodes": count, "time_limit": self.deadline, "memory": MEMORY, "callback": tell}
+            limits |= {"cutoff": math.ulp(0.0)}
             if self.executor is None or math.isfinite(most):
                 result = branch_and_bound(roots, splits.expand, batch=batch, **limits)
             else:

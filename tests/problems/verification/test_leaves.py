@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import OptimizeResult, linprog
 from torch import Tensor
 
-from blocklp.problems.verification import Network, network_bounds, relu_splits
+from blocklp.problems.verification import Network, network_bounds, sign_leaves
 from blocklp.problems.verification.exact import LeafResult, Optimum
 from blocklp.problems.verification.operations import Add, Affine, Input, Relu
 from blocklp.problems.verification.relu_splits import ReluSplits
@@ -140,6 +140,6 @@ def test_nothing_that_the_lp_code_says_is_a_proof(status: str, monkeypatch: pyte
             Optimum(1.0, leaves.lower.flatten().numpy(), status), size * torch.randn(3, generator=g).double().numpy(), betas
         )
 
-    monkeypatch.setattr(relu_splits, "solve_leaf", lie)
+    monkeypatch.setattr(sign_leaves, "solve_leaf", lie)
     while sizes:
         assert len(leaves.expand(on, least + 10.0 ** (len(sizes) % 10 - 6)).unresolved) == 1

@@ -159,7 +159,7 @@ def test_a_search_with_loops_proves_what_is_true_alone(seed: int) -> None:
     relaxation = network_bounds(network, lower, upper, method="crown").relaxation
     for above, proved in ((-0.02, True), (1e-4, False)):
         right = torch.tensor([least + above])
-        effort = Effort(Deadline(), seconds=1e9)
+        effort = Effort(seconds=1e9)
         splits = ReluSplits(relaxation, torch.ones(1, 1, dtype=torch.float64), right, 10, lambda x: None, effort=effort)
         nodes = splits.roots([0], 10)
         assert effort.ready and splits.loops(1, 1) is not None
@@ -191,14 +191,14 @@ def test_networks_that_do_not_suit_are_left_to_tensors() -> None:
 
 
 def test_loops_serve_once_they_are_worth_their_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    effort = Effort(Deadline())
-    assert not effort.spend(0.1) and effort.ready is None
-    assert effort.spend(1e9) and effort.ready
-    assert effort.spend(0.0)
-    settled = Effort(Deadline())
-    settled.settle()
+    effort = Effort()
+    assert not effort.spend(0.1, Deadline()) and effort.ready is None
+    assert effort.spend(1e9, Deadline()) and effort.ready
+    assert effort.spend(0.0, Deadline())
+    settled = Effort()
+    settled.settle(Deadline())
     assert settled.ready
     monkeypatch.setenv("BLOCKLP_BACKEND", "torch")
-    without = Effort(Deadline())
-    assert not without.spend(1e9) and without.ready is False
+    without = Effort()
+    assert not without.spend(1e9, Deadline()) and without.ready is False
     assert KERNELS.endswith("ascent_kernels")

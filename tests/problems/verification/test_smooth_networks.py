@@ -210,7 +210,7 @@ def test_nodes_of_the_search_bound_the_points_that_they_hold(name: str) -> None:
     betas = torch.where(bent, betas.abs() * signs, betas)
     specs = torch.arange(len(x)) % 2
     ends = splits.boxes.root.repeat(len(x), 1, 1)
-    dual, start = splits._dual(splits.exact, specs, signs, cuts, slopes, betas, ends)
+    dual, start = splits.dual(splits.exact, specs, signs, cuts, slopes, betas, ends)
     value = dual.relaxation.backward(splits.node, dual.cost, *dual.named(start), charge=True).value
     truth = results[-1].gather(1, specs[:, None])[:, 0]
     assert bool((value <= truth + 1e-9).all())
