@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import scipy.sparse as sp
 from torch import Tensor
 
+from blocklp.deadline import Deadline
 from blocklp.errors import ModelError
 from blocklp.general_solvers.linear_program import Array
 from blocklp.problems.verification.operations import Affine, Conv, Linear, Reorder, Scale, Sparse
+
+MOST_PRODUCTS, FORMING = 4_000_000, 5e-7
+"""Multiplications of operations whose matrices are formed for speed, and seconds that it takes for each."""
+
+
+def worth_forming(operations: Iterable[Affine], deadline: Deadline) -> bool:
+    """Whether there is time to form the matrices of some operations.
+
+    Parameters
+    ----------
+    operations : iterable of Affine
+        The operations.
+    deadline : Deadline
+        When they must have been of use.
+    """
+    products = sum(op.products for op in operations)
+    return products <= MOST_PRODUCTS and deadline.affords(2 * FORMING * products)
 
 
 def array_of(tensor: Tensor) -> Array:

@@ -12,16 +12,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from blocklp.problems.verification.operation_matrices import sparse_matrix
+from blocklp.problems.verification.operation_matrices import sparse_matrix, worth_forming
 from blocklp.problems.verification.operations import Affine, Conv, Linear, Op, Relu, Sparse
 from blocklp.problems.verification.relaxation import Relaxation
 
 SPARSE = 0.4
 """Share of the multiplications of convolutions that may be left where they become sparse matrices: these take two to three times as
 long for each in float64."""
-
-MOST_PRODUCTS = 20_000_000
-"""Multiplications of a convolution that becomes a sparse matrix."""
 
 
 def pruned(relaxation: Relaxation, signs: Mapping[int, Tensor]) -> tuple[Relaxation, dict[int, Tensor]]:
@@ -37,7 +34,9 @@ def pruned(relaxation: Relaxation, signs: Mapping[int, Tensor]) -> tuple[Relaxat
     signs : mapping
         Position of a ReLU to ``(1, *shape)``: neurons with a sign stay, as multipliers of that may count.
     """
-    everywhere = _kept(relaxation, signs, (Linear, Conv))
+    convolved = (op for op in relaxation.network.ops if isinstance(op, Conv))
+    kinds = (Linear, Conv) if worth_forming(convolved, relaxation.deadline) else (Linear,)
+    everywhere = _kept(relaxation, signs, kinds)
     ops = _without(relaxation, everywhere)
     convolutions = [at for at, op in enumerate(relaxation.network.ops) if ops[at] is not op and isinstance(op, Conv)]
     left = sum(ops[at].products for at in convolutions)
@@ -65,7 +64,7 @@ def _kept(relaxation: Relaxation, signs: Mapping[int, Tensor], kinds: tuple[type
             continue
         # Of an exact type: others compute their weights, or round them.
         beside = ops[op.inputs[0]], ops[users[at][0]]
-        if any(type(own) not in kinds or own.products > MOST_PRODUCTS for own in beside):
+        if any(type(own) not in kinds for own in beside):
             continue
         kept = relaxation.bounds[at][1].flatten() > 0
         if at in signs:

@@ -22,15 +22,15 @@ from blocklp.deadline import Deadline
 from blocklp.kernels import compiled
 from blocklp.problems.discrete.exact import rehearsed_loops
 from blocklp.problems.verification.network import Network
-from blocklp.problems.verification.operation_matrices import array_of, sparse_matrix
+from blocklp.problems.verification.operation_matrices import array_of, sparse_matrix, worth_forming
 from blocklp.problems.verification.operations import Add, Affine, Input, Relu
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.search.parameter_ascent import StepSchedule
 
 KERNELS = "blocklp.problems.verification.ascent_kernels"
 
-MOST_PRODUCTS, MOST_ENTRIES = 20_000_000, 4_000_000
-"""Multiplications of networks whose matrix is formed, and entries that are worked with: more do not stay in a cache."""
+MOST_ENTRIES = 4_000_000
+"""Entries of a matrix that is worked with: more do not stay in a cache."""
 
 PER_ENTRY, PER_PRODUCT, PER_NEURON = 5e-11, 2.2e-11, 1e-8
 """Seconds of a pass of one instance: an entry of the matrix by loops; a multiplication and a neuron by tensor operations."""
@@ -81,7 +81,8 @@ class SlopeLoops:
         ops = [network.ops[at] for at in before]
         relus = [at for at in before if isinstance(network.ops[at], Relu)]
         plain = relaxation.balls is None and all(isinstance(op, (Input, Relu, Add, Affine)) for op in ops)
-        if not plain or network.device.type != "cpu" or node in relus or sum(op.products for op in ops) > MOST_PRODUCTS:
+        affine = [op for op in ops if isinstance(op, Affine)]
+        if not plain or network.device.type != "cpu" or node in relus or not worth_forming(affine, relaxation.deadline):
             return None
         kept, number = {}, []
         for r in relus:
