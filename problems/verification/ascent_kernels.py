@@ -39,10 +39,12 @@ def _backward(
     number, line, level, scale = neurons
     lower, upper, inputs, hidden = box[0], box[1], len(box[0]), len(number)
     target, weight = costs
-    part, unit = spare[0], spare[1]
+    part, unit, nearest, farthest = spare[0], spare[1], hidden, -1
     for lane in range(LANES):
         value[lane] = 0.0
         part[lane] = 0.0
+        farthest = max(farthest, target[lane])
+        nearest = min(nearest, target[lane]) if target[lane] >= 0 else nearest
     for i in range(len(outer)):
         given, bias, error = outer[i], shift[hidden + i], noise[hidden + i]
         sent = sums[inputs + hidden + i]
@@ -61,9 +63,11 @@ def _backward(
             here, a, b, times = own[at], line[j], level[j], scale[j]
             row_sums(first, last, rows, entries, sums, spare, 2)
             come = spare[2]
+            # Apart, since LLVM works on lanes together where all numbers lie at distances that it knows.
             for lane in range(LANES):
                 here[COST + lane] = come[lane]
             for lane in range(LANES):
+                # Split neurons pass their costs or nothing, less their multipliers; others by the line of the side of the cost.
                 mu, p, sign = here[COST + lane], here[POINT + lane], here[SIGN + lane]
                 below = mu <= 0
                 slope = a if below else p
@@ -75,9 +79,9 @@ def _backward(
                 part[lane] += paid if sign == 0 else np.float32(0.0)
             for lane in range(LANES):
                 sent[lane] = here[VALUE + lane]
-        for lane in range(LANES):
-            if target[lane] == j:
-                sent[lane] += weight[lane]
+        if nearest <= j <= farthest:
+            for lane in range(LANES):
+                sent[lane] += weight[lane] if target[lane] == j else np.float32(0.0)
         for lane in range(LANES):
             part[lane] += sent[lane] * bias - abs(sent[lane]) * error
         if j % FLUSH == 0:
