@@ -193,7 +193,7 @@ class SlopeLoops:
 
     def seconds(self, steps: int) -> float:
         """About how long an instance takes."""
-        return (2 * steps - 1) * len(self.matrix[2]) * PER_ENTRY
+        return (2 * steps - 1) * (1 + len(self.matrix[2])) * PER_ENTRY
 
 
 def seconds_of_pass(network: Network, node: int) -> float:
@@ -232,6 +232,7 @@ class Effort:
             kernels = None if os.environ.get(compiled.VARIABLE) == "torch" else compiled.wanted(KERNELS)
             if kernels is None:
                 self.ready = False
+            # Searches mark their loops as those of double precision, whatever they compute in.
             elif compiled.cached(kernels, torch.float64) or (
                 self.seconds >= kernels.SECONDS and deadline.affords(2 * kernels.SECONDS)
             ):

@@ -14,9 +14,11 @@ import torch
 from typer.testing import CliRunner
 
 from blocklp.campaigns import InProcess, LocalExecutor
+from blocklp.deadline import Deadline
 from blocklp.problems.command_line.app import app
-from blocklp.problems.verification import Network, Property, VerifySettings, verify
+from blocklp.problems.verification import Builder, Network, Property, VerifySettings, verify
 from blocklp.problems.verification.proof import check_proof
+from blocklp.problems.verification.shared_search import candidates
 
 from ..verification_networks import dense, residual
 
@@ -94,3 +96,16 @@ def test_the_command_takes_workers_for_one_query(tmp_path: Path, monkeypatch: py
     assert told.exit_code == 0 and told.stdout == "unsat\n" and Counting.tasks > 0, told.output
     checked = CliRunner().invoke(app, ["check-proof", str(query), str(proof), "--network", str(tmp_path / "net.onnx")])
     assert checked.exit_code == 0 and checked.stdout.startswith("unsat\n"), checked.output
+
+
+@pytest.mark.parametrize("weight", [1.0, 1e30])
+def test_points_are_candidates_by_double_precision(weight: float) -> None:
+    """Also where results are hardly, or not at all, numbers of single precision."""
+    b = Builder((1,), "line")
+    b.linear(0, torch.tensor([[weight]], dtype=torch.float64))
+    edge = 1.0 + 1e-9 if weight == 1 else 1e10
+    box = np.zeros(1), np.full(1, 4 * edge)
+    clause = Property.of(*box, np.ones((1, 1)), np.array([weight * edge])).clauses[0]
+    x = torch.tensor([[0.5 * edge], [edge - 1e-12 * edge], [edge + 1e-12 * edge], [3 * edge]], dtype=torch.float64)
+    found = candidates(b.build(), [clause], x, Deadline())
+    assert [float(point[0]) for point in found] == [float(np.float32(v)) for v in x[:2, 0]]
