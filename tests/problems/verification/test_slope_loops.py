@@ -103,6 +103,24 @@ def test_loops_do_what_tensors_do(network: Network, steps: int) -> None:
     torch.testing.assert_close(value.double(), again, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("network", all_kinds(range(2)), ids=lambda network: network.name)
+def test_values_are_less_by_what_rounding_in_the_network_may_take(network: Network) -> None:
+    """With a coarse arithmetic, in which that counts: as much as tensors say, or a little more where operations follow each other."""
+    nodes, exact = (Nodes(replace(network, unit=unit), 3) for unit in (1e-4, 0.0))
+    nodes.relaxation = replace(nodes.relaxation, bounds=exact.relaxation.bounds)
+    loops = SlopeLoops.of(nodes.relaxation, nodes.node, exact.free, dict.fromkeys(nodes.relus, SCALE))
+    assert loops is not None
+    given = exact.cost.flatten(1), exact.signs, exact.slopes, exact.betas, 1, np.inf, Deadline()
+    found, without = loops.ascend(*given)[0], exact.loops.ascend(*given)[0]
+    dual = exact.dual(torch.float64)
+    dual.relaxation.__dict__["noise"] = nodes.relaxation.noise
+    slopes, betas = dual.named([p.double() for p in exact.start()])
+    noise = dual.relaxation.backward(nodes.node, exact.cost.double(), slopes, betas).noise
+    assert bool((noise > 1e-3).all())
+    lost = (without - found).double()
+    assert bool((lost >= noise * (1 - 1e-3) - 1e-5).all()) and bool((lost <= 1.5 * noise + 1e-5).all())
+
+
 def test_instances_that_are_done_make_room_and_change_nothing() -> None:
     """Bits are the same in any company; with a threshold the first value above it is the result."""
     nodes = Nodes(dense(5, (30, 14, 12, 3)), 1)
