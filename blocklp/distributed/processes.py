@@ -140,11 +140,16 @@ class Processes:
             raise ProcessError(f"mesh needs a newer torch than {torch.__version__}; install the present one")
         store = group.get_group_store()
         solve = f"blocklp/{store.add(f'blocklp/solves of {self.rank}', 1)}"
+        began = time.monotonic()
         try:
             self._groups = self._group(store, f"{solve}/work", timeout), None
             self._groups = self._groups[0], self._group(store, f"{solve}/watch", timeout + NAMING)
         except RuntimeError as error:
             self.close()
+            if time.monotonic() - began < timeout:
+                raise ProcessError(
+                    "a process left before all had begun the solve; its own error says why"
+                ) from error
             who = f"not all of the {self.world} processes began the solve within {timeout:g} s"
             raise ProcessError(f"{who}; every process must call it") from error
 

@@ -140,7 +140,8 @@ def different(kind):
 def test_parts_that_do_not_fit_are_refused(kind, words):
     answers = together(different, 2, kind)
     assert all(isinstance(answer, ModelError | ProcessError) for answer in answers)
-    assert words in str(answers[1])
+    # Where both refuse, the one that is first may be gone before the other has begun.
+    assert any(words in str(answer) for answer in answers)
 
 
 def star(method):
