@@ -2,32 +2,54 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from blocklp.deadline import Deadline
 from blocklp.errors import NonFiniteError
+from blocklp.problems.verification.clipped_boxes import ClippedBoxes
 from blocklp.problems.verification.exact import solve_leaf
-from blocklp.problems.verification.interval_cuts import INNER
+from blocklp.problems.verification.interval_cuts import INNER, IntervalCuts
 from blocklp.problems.verification.proving import stated_mix, within
 from blocklp.problems.verification.relaxation import Relaxation
+from blocklp.problems.verification.slopes import SlopeDual
 from blocklp.problems.verification.split_state import PACKED
 from blocklp.search.best_first import Node
-
-if TYPE_CHECKING:
-    from blocklp.problems.verification.relu_splits import ReluSplits
 
 RAY_FACTORS = tuple(10.0**k for k in range(13))
 """What a ray is multiplied by in a leaf whose signs contradict each other, in units of the multipliers' usual size."""
 
 
-def bound_leaf(splits: ReluSplits, node: Node) -> Node:
+class Splits(Protocol):
+    """What a leaf needs of a search, as :class:`ReluSplits` has it."""
+
+    exact: Relaxation
+    mixes: Tensor
+    owned: Tensor
+    node: int
+    scales: dict[int, float]
+    coarse: float
+    margin: float
+    deadline: Deadline
+    inspect: Callable[[Tensor], None]
+    cuts: IntervalCuts
+    boxes: ClippedBoxes
+
+    def dual(
+        self, whole: Relaxation, specs: Tensor, signs: Tensor, cuts: Tensor, slopes: Tensor, betas: Tensor, ends: Tensor, /
+    ) -> tuple[SlopeDual, list[Tensor]]:
+        """The dual of some nodes and their multipliers as its parameters."""
+
+
+def bound_leaf(splits: Splits, node: Node) -> Node:
     """Bound a node without a free neuron by multipliers of the LP that the network is there; try its minimiser.
 
     Parameters
     ----------
-    splits : ReluSplits
+    splits : Splits
         The search.
     node : Node
         It comes back as it is where nothing is proved.
