@@ -289,7 +289,7 @@ def _own(noise: Mapping[int, Tensor], at: int) -> Any:
 
 def _padded(matrix: sp.csr_array) -> tuple[Array, Array, Array]:
     """Starts of rows, columns and entries; rows are filled up with zeros to a multiple of what loops add in one round."""
-    from blocklp.kernels.lane_sums import STEP
+    from blocklp.kernels.lane_sums import STEP  # of numba, which may be missing
 
     counts = np.diff(matrix.indptr)
     wide = -(-counts // STEP) * STEP
