@@ -106,8 +106,8 @@ def ascend(
         returned.
 
     Values that are not finite, such as those of iterates that left the range of their precision, are bounds
-    of which nothing is known; a parameter whose supergradient is not finite, or nearly not, keeps its mean's
-    direction. At worst the start is returned.
+    of which nothing is known; entries of supergradients that are not finite, or nearly not, count as zero.
+    At worst the start is returned.
 
     Returns
     -------

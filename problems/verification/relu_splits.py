@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -99,7 +100,7 @@ class ReluSplits:
         self.scales = {r: _scale(trace.activation[r]) for r in self.relus}
         self.total = sum(len(f) for f in self.free.values())
         neurons = sum(relaxation.bounds[r][0].numel() for r in self.relus) + relaxation.lower.numel()
-        self.effort, self._loops = effort or Effort(), list[SlopeLoops | None]()
+        self.effort = effort or Effort()
         self.batch = max(1, min((BATCH if device.type == "cpu" else ON_DEVICE) // (2 * neurons), MOST_NODES))
 
     def roots(self, owner: Sequence[int], steps: int, clauses: Sequence[int] = ()) -> list[Node]:
@@ -171,9 +172,15 @@ class ReluSplits:
         seconds = instances * (2 * steps - 1) * seconds_of_pass(self.exact.network, self.node)
         if self.boxes.on or not self.effort.spend(seconds, self.deadline):
             return None
-        if not self._loops:
-            self._loops.append(SlopeLoops.of(self.exact, self.node, self.free, self.scales))
-        return self._loops[0]
+        return self._loops
+
+    @cached_property
+    def _loops(self) -> SlopeLoops | None:
+        return SlopeLoops.of(self.exact, self.node, self.free, self.scales)
+
+    def _alone(self, state: SplitState) -> tuple[SlopeDual, list[Tensor]]:
+        """The dual of one node, in float64, and its parameters."""
+        return self.dual(self.exact, self._there([state.spec]), *(getattr(state, name)[None] for name in PACKED))
 
     def _place(self, neuron: int) -> tuple[int, int]:
         """Position of the ReLU of one of all free neurons, and its number before that."""
@@ -198,7 +205,7 @@ class ReluSplits:
         """Split every node on its best candidate and bound the children."""
         leaves = [n for n in nodes if not len(n.state.candidates)]
         nodes = [n for n in nodes if len(n.state.candidates)]
-        settled = [bound_leaf(self, n) for n in leaves]
+        settled = [bound_leaf(self, n, *self._alone(n.state)) for n in leaves]
         unresolved = [n for n in settled if n.bound <= 0]
         children = [n for n in settled if n.bound > 0]
         if not nodes:

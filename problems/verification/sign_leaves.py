@@ -16,7 +16,6 @@ from blocklp.problems.verification.interval_cuts import INNER, IntervalCuts
 from blocklp.problems.verification.proving import stated_mix, within
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.slopes import SlopeDual
-from blocklp.problems.verification.split_state import PACKED
 from blocklp.search.best_first import Node
 
 RAY_FACTORS = tuple(10.0**k for k in range(13))
@@ -38,13 +37,8 @@ class Splits(Protocol):
     cuts: IntervalCuts
     boxes: ClippedBoxes
 
-    def dual(
-        self, whole: Relaxation, specs: Tensor, signs: Tensor, cuts: Tensor, slopes: Tensor, betas: Tensor, ends: Tensor, /
-    ) -> tuple[SlopeDual, list[Tensor]]:
-        """The dual of some nodes and their multipliers as its parameters."""
 
-
-def bound_leaf(splits: Splits, node: Node) -> Node:
+def bound_leaf(splits: Splits, node: Node, dual: SlopeDual, start: list[Tensor]) -> Node:
     """Bound a node without a free neuron by multipliers of the LP that the network is there; try its minimiser.
 
     Parameters
@@ -53,12 +47,12 @@ def bound_leaf(splits: Splits, node: Node) -> Node:
         The search.
     node : Node
         It comes back as it is where nothing is proved.
+    dual, start : SlopeDual, list of Tensor
+        Its dual in float64, and its multipliers as parameters of that.
     """
     if not splits.cuts.last:
         return node  # without an activation to split that would gain anything, or could be
     state, device = node.state, splits.mixes.device
-    specs = torch.tensor([state.spec], device=device)
-    dual, start = splits.dual(splits.exact, specs, *(getattr(state, name)[None] for name in PACKED))
     on = {r: low[0] >= 0 for r, (low, _) in dual.relaxation.bounds.items()}
     on |= {r: (low[0] > 0).double() - (high[0] < 0).double() for r in splits.cuts.curves for low, high in [dual.relaxation.bounds[r]]}
     lower, upper, owned = splits.exact.lower[0], splits.exact.upper[0], splits.owned[state.spec]

@@ -47,6 +47,23 @@ def test_it_climbs_and_keeps_the_best() -> None:
     assert ascend(outside, [torch.zeros(1, 2)], 50).value.item() == -4.0
 
 
+@pytest.mark.parametrize("lost", [torch.nan, torch.inf, 3e38])
+def test_supergradients_beyond_the_range_move_nothing_else(lost: float) -> None:
+    """An entry that is not finite, or nearly not, leaves its parameter where it is; the others climb."""
+
+    class Torn(Tent):
+        def evaluate(self, parameters: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+            value, (rise,) = super().evaluate(parameters)
+            rise[:, 2] = lost
+            return value, [rise]
+
+    peak = tent().peak
+    reached = ascend(Torn(peak, []), [torch.full((40, 6), 0.5)], 60).parameters[0]
+    others = [0, 1, 3, 4, 5]
+    assert bool((reached[:, 2] == 0.5).all())
+    assert float((reached - peak)[:, others].abs().max()) < 0.05
+
+
 def test_one_step_is_the_start() -> None:
     goal = tent()
     reached = ascend(goal, [goal.peak.clone()], 1)
