@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from blocklp.problems.command_line.options import OneJson, Silent
 from blocklp.problems.command_line.process import interruptible
+
+if TYPE_CHECKING:
+    from blocklp.problems.datasets.catalogue import DataSet
 
 
 def register(app: typer.Typer) -> None:
@@ -20,11 +23,20 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="data")
 
 
-def _list_command(as_json: OneJson = False) -> None:
-    """List the data sets: what they hold, their sizes, licences and sources, and where they go."""
-    from blocklp.problems.datasets.catalogue import data_folder, data_sets
+def _list_command(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Sets, or folders of theirs, whose files to list with checksums.")
+    ] = None,
+    as_json: OneJson = False,
+) -> None:
+    """List the data sets: what they hold, their sizes, licences and sources, and where they go.
+
+    The files of sets that are named are listed as sha256sum writes and reads them; --json adds their sizes and addresses.
+    """
+    from blocklp.problems.datasets.catalogue import chosen, data_folder, data_sets
 
     folder = data_folder()
+    sets = [chosen(name) for name in names] if names else list(data_sets().values())
     if as_json:
         rows = [
             {
@@ -32,21 +44,29 @@ def _list_command(as_json: OneJson = False) -> None:
                 "about": own.about,
                 "files": len(own.files),
                 "bytes": own.bytes,
-                "present": sum((folder / file.path).is_file() for file in own.files),
+                "present": _present(own, folder),
                 "licences": own.licences,
             }
-            for own in data_sets().values()
+            | ({"contents": [vars(file) for file in own.files]} if names else {})
+            for own in sets
         ]
         typer.echo(json.dumps({"folder": str(folder), "sets": rows}, indent=2))
         return
-    for own in data_sets().values():
-        here = sum((folder / file.path).is_file() for file in own.files)
-        typer.echo(f"{own.name:13} {len(own.files):4} files {own.bytes / 1e6:5.1f} MB, {here} here: {own.about}")
+    if names:
+        for file in (file for own in sets for file in own.files):
+            typer.echo(f"{file.sha256}  {file.path}")
+        return
+    for own in sets:
+        typer.echo(f"{own.name:13} {len(own.files):4} files {own.bytes / 1e6:5.1f} MB, {_present(own, folder)} here: {own.about}")
         folders = sorted({"/".join(file.path.split("/")[:2]) for file in own.files})
         typer.echo(f"{'':13} folders: {', '.join(folders)}")
         for source, licence in own.licences.items():
             typer.echo(f"{'':13} github.com/{source}: {licence}")
-    typer.echo(f"folder: {folder} (BLOCKLP_DATA names another one)")
+    typer.echo(f"folder: {folder} (BLOCKLP_DATA names another one); `blocklp data list NAME` has the files and their checksums")
+
+
+def _present(own: DataSet, folder: Path) -> int:
+    return sum((folder / file.path).is_file() for file in own.files)
 
 
 def _fetch_command(

@@ -187,6 +187,15 @@ def test_list(tmp_path, monkeypatch):
     )
 
 
+def test_list_has_checksums_of_files(server):
+    sources = {"small/nets/a.onnx": "deep/a net.onnx", "small/b.vnnlib": "b.vnnlib"}
+    known = [(hashlib.sha256(FILES[source]).hexdigest(), path) for path, source in sources.items()]
+    assert [tuple(line.split("  ")) for line in run("list", "small").stdout.splitlines()] == known
+    (row,) = json.loads(run("list", "small/nets", "--json").stdout)["sets"]
+    assert [(file["sha256"], file["path"]) for file in row["contents"]] == known[:1] and row["files"] == 1
+    assert "choose one of small" in run("list", "large", code=2).stderr
+
+
 def test_what_is_missing_says_what_fetches_it(tmp_path, monkeypatch):
     monkeypatch.setenv("BLOCKLP_DATA", str(tmp_path))
     assert data_folder() == tmp_path
