@@ -13,6 +13,7 @@ from bench.qpbo_data import read
 from bench.registry import Record, case
 from blocklp.problems.mrf import Mrf, expand, solve_mrf
 from blocklp.problems.mrf.nonconvex import METHODS, minimise
+from blocklp.problems.qpbo.arrays import IntArray
 from blocklp.search.tightening import Budget
 
 QUICK = ("tiny/example_1", "Grids_11", "ObjectDetection_11")
@@ -63,25 +64,46 @@ def run(quick: bool, limit: float = LIMIT) -> Iterator[Record]:
     for name in names:
         mrf = read(f"mrf/{name}.uai")
         assert isinstance(mrf, Mrf)
-        record = _record(name, mrf, limit)
-        print({k: v["shown"] if isinstance(v, dict) else v for k, v in record.items()}, file=sys.stderr, flush=True)
+        record, _ = compared(name, mrf, limit)
         records.append(record)
         yield record
+    yield counted(records)
+
+
+def counted(records: list[Record]) -> Record:
+    """The last row of a table: on how many instances a method's energy is the least."""
     counts = {name: {"shown": str(sum(r[name] is not None and r[name]["least"] for r in records))} for name in NAMES}
-    yield dict.fromkeys(records[0]) | {"instance": f"least, of {len(records)}"} | counts
+    return dict.fromkeys(records[0]) | {"instance": f"least, of {len(records)}"} | counts
 
 
-def _record(name: str, mrf: Mrf, limit: float) -> Record:
+def compared(name: str, mrf: Mrf, limit: float) -> tuple[Record, dict[str, IntArray]]:
+    """A row of the table, and the labellings ``(n,)`` of the methods.
+
+    Parameters
+    ----------
+    name : str
+        What the row says.
+    mrf : Mrf
+        The model.
+    limit : float
+        Seconds of each method.
+    """
+    labels: dict[str, IntArray] = {}
     cells: dict[str, Any] = dict.fromkeys(NAMES)
     for method, budget in (("LP", None), ("tightened", Budget(rounds=ROUNDS))):
         began = time.perf_counter()
         found = solve_mrf(mrf, tighten=budget or False, tol=1e-5, time_limit=limit)
         cells[method] = {"energy": found.energy, "bound": found.bound, "seconds": time.perf_counter() - began}
+        labels[method] = found.labels.numpy()
     if mrf.order <= 2:
-        cells["expansion"] = _expansion(mrf, limit)
+        cells["expansion"], labels["expansion"] = _expansion(mrf, limit)
     for method, options in NONCONVEX.items():
         if method != "cqp" or mrf.order <= 2:
-            cells[method] = _minimised(mrf, method.partition(",")[0], limit, options)
+            least = minimise(mrf, method.partition(",")[0], STARTS, time_limit=limit, **options)
+            kept = least.energy[least.energy.isfinite()]
+            mean = kept.mean().item() if len(kept) else None
+            cells[method] = {"energy": least.energy.min().item(), "mean": mean, "kept": len(kept), "seconds": least.seconds}
+            labels[method] = least.labels[least.best].numpy()
     best = min(cell["energy"] for cell in cells.values() if cell is not None)
     bounds = {f"{method} bound": cells[method]["bound"] for method in ("LP", "tightened")}
     bound = max(bounds.values())
@@ -90,7 +112,7 @@ def _record(name: str, mrf: Mrf, limit: float) -> Record:
         shown = f"{cell['energy']:.6g}" if np.isfinite(cell["energy"]) else "hard"
         cell["shown"] = f"**{shown}**" if cell["least"] else shown
         cell["shown"] += f" ({cell['seconds']:.2g} s)"
-    return {
+    record = {
         "instance": name,
         "n": mrf.n,
         "labels": int(mrf.counts.max()),
@@ -99,21 +121,16 @@ def _record(name: str, mrf: Mrf, limit: float) -> Record:
         "gap %": 100 * max(0.0, best - bound) / max(1.0, abs(best), abs(bound)) if np.isfinite(best) else None,
         **cells,
     }
+    print({k: v["shown"] if isinstance(v, dict) else v for k, v in record.items()}, file=sys.stderr, flush=True)
+    return record, labels
 
 
-def _minimised(mrf: Mrf, method: str, limit: float, options: dict[str, Any]) -> dict[str, Any]:
-    found = minimise(mrf, method, STARTS, time_limit=limit, **options)
-    kept = found.energy[found.energy.isfinite()]
-    mean = kept.mean().item() if len(kept) else None
-    return {"energy": found.energy.min().item(), "mean": mean, "kept": len(kept), "seconds": found.seconds}
-
-
-def _expansion(mrf: Mrf, limit: float) -> dict[str, Any]:
+def _expansion(mrf: Mrf, limit: float) -> tuple[dict[str, Any], IntArray]:
     costs = np.zeros((mrf.n, int(mrf.counts.max())))
     costs[np.arange(costs.shape[1]) >= mrf.counts[:, None]] = np.inf
     for scope, table in mrf.factors:
         if len(scope) == 1:
             costs[scope[0], : len(table)] += table
     began = time.perf_counter()
-    energy = float(mrf.energy(expand(mrf, costs.argmin(1), limit)))
-    return {"energy": energy, "seconds": time.perf_counter() - began}
+    labels = expand(mrf, costs.argmin(1), limit)
+    return {"energy": float(mrf.energy(labels)), "seconds": time.perf_counter() - began}, labels

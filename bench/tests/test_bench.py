@@ -231,9 +231,10 @@ def test_a_quick_run_with_cliques_keeps_bounds_below_energies_and_breaks_fewer(t
     assert min(r["breaks"] for r in both) <= min(r["breaks"] for r in alone)
 
 
-@QPBO
-def test_a_quick_run_on_mrfs_has_no_bound_above_an_energy(tmp_path: Path) -> None:
-    *records, counted = quick_run("mrf_methods", tmp_path)
+@pytest.mark.parametrize("case", [pytest.param("mrf_methods", marks=QPBO), pytest.param("mrf_forms", marks=CRF)])
+def test_a_quick_run_on_mrfs_has_no_bound_above_an_energy(case: str, tmp_path: Path) -> None:
+    *records, counted = quick_run(case, tmp_path)
+    assert (tmp_path / f"{case}.png").exists() == (case == "mrf_forms")
     for record in records:
         cells = {name: cell for name, cell in record.items() if isinstance(cell, dict) and "energy" in cell}
         least = min(cell["energy"] for cell in cells.values())
