@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from bench.densecrf_data import LABELS, OTHERS, RELEASED, VOID, accuracy, energy_of, msrc
+from bench.densecrf_data import OTHERS, RELEASED, Labelled, averages, energy_of, msrc, simple_labellings
 from bench.registry import Record, case
 from blocklp.problems.densecrf import DenseCRF, solve_densecrf
-from blocklp.problems.densecrf.shapes_example import mean_iou
 
 LAMBDA = 0.1
 """The printed proximal weight, in the costs' own unit."""
@@ -28,26 +26,15 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "PROX-LP_acc": ("prox-lp-acc", {"stages": (2, 3, 5), **PRINTED}),
 }
 """Methods in the order of print; those on the LP start from the last point of DCneg."""
-SIMPLE = ("unary", "constant")
 KERNELS = {"as printed": False, "normalised": True}
 """Whether the kernels of an energy are symmetrically normalised, as in the released code of MF and DCneg."""
 PARAMETERS = ("MF", "DCneg")
 """Of Table A.2."""
 
 
-class Labelled(NamedTuple):
-    """A labelling ``(points,)`` of an image, with its energy, the bound of its run and seconds."""
-
-    labels: Tensor
-    energy: float
-    bound: float | None = None
-    seconds: float | None = None
-
-
 def labelled(crf: DenseCRF) -> dict[str, Labelled]:
     """The labelling of every method, and the simple ones."""
-    simple = dict(zip(SIMPLE, (crf.unary.argmin(1), crf.best_constant()), strict=True))
-    found = {name: Labelled(x, crf.energy(x).item()) for name, x in simple.items()}
+    found = simple_labellings(crf)
     start, before = None, 0.0
     for name, (method, options) in METHODS.items():
         weight = {"weight": LAMBDA * crf.unit.item()} if method.startswith("prox") else {}
@@ -66,24 +53,12 @@ def wins(energies: dict[str, list[float]]) -> dict[str, dict[str, int | None]]:
     }
 
 
-def scores(labels: Tensor, truth: Tensor) -> Record:
-    """Accuracy and mean intersection over union of a labelling ``(points,)``, in percent; points without a truth do not count."""
-    truth = truth.flatten()
-    union = mean_iou(labels, torch.where(truth == VOID, -1, truth), LABELS)
-    return {"accuracy": accuracy(labels, truth), "IoU": 100 * union}
-
-
 def table(head: Record, found: dict[str, dict[str, Labelled]], truths: list[Tensor]) -> list[Record]:
     """A row for each method: wins over the others, averages over images, and scores of all images together."""
     methods = list(next(iter(found.values())))
     runs = {method: [own[method] for own in found.values()] for method in methods}
     beaten = wins({method: [own.energy for own in chosen] for method, chosen in runs.items()})
-    rows: list[Record] = []
-    for method, chosen in runs.items():
-        averages = {what: mean([getattr(own, what) for own in chosen]) for what in ("energy", "bound", "seconds")}
-        together = torch.cat([own.labels for own in chosen]), torch.cat([truth.flatten() for truth in truths])
-        rows.append(head | {"method": method} | beaten[method] | averages | scores(*together))
-    return rows
+    return [head | {"method": method} | beaten[method] | averages(chosen, truths) for method, chosen in runs.items()]
 
 
 def mark_best(summaries: list[Record]) -> list[Record]:
@@ -93,12 +68,6 @@ def mark_best(summaries: list[Record]) -> list[Record]:
         which = r["kernels"], r["method"]
         most[which] = max(r["accuracy"], most.get(which, 0.0))
     return [r | {"best": "yes" if r["accuracy"] == most[r["kernels"], r["method"]] else None} for r in summaries]
-
-
-def mean(values: list[float | None]) -> float | None:
-    """The mean of numbers, or None if there is one missing."""
-    known = [v for v in values if v is not None]
-    return sum(known) / len(known) if len(known) == len(values) else None
 
 
 def draw(records: list[Record], figure: Figure) -> None:

@@ -152,7 +152,20 @@ def test_a_quick_run_on_sets_of_a_competition_stands_beside_its_tools(tmp_path: 
 @pytest.mark.skipif(not all(find_spec(name) for name in ("PIL", "numba")), reason="the extra [densecrf] is not installed")
 @pytest.mark.parametrize(
     "case",
-    ["methods", "mixed", "ordered", "lattice", "mean_field", "iterations", "stereo", "segmentation", "weights", "widths"],
+    [
+        "methods",
+        "mixed",
+        "ordered",
+        "lattice",
+        "mean_field",
+        "iterations",
+        "regularisation",
+        "stereo",
+        "segmentation",
+        pytest.param("clique_tables", marks=pytest.mark.skipif(find_spec("skimage") is None, reason="scikit-image is missing")),
+        "weights",
+        "widths",
+    ],
 )
 def test_a_quick_run_on_dense_crfs_has_no_bound_above_an_energy(case: str, tmp_path: Path) -> None:
     name = f"densecrf_{case}"
@@ -160,7 +173,7 @@ def test_a_quick_run_on_dense_crfs_has_no_bound_above_an_energy(case: str, tmp_p
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=600)
     records = json.loads((tmp_path / f"{name}.json").read_text())["records"]
     assert records and len({tuple(r) for r in records}) == 1
-    drawn = ("methods", "iterations", "stereo", "segmentation", "weights", "widths")
+    drawn = ("methods", "iterations", "regularisation", "stereo", "segmentation", "weights", "widths")
     assert (tmp_path / f"{name}.png").exists() == (case in drawn)
     if case == "methods":
         for image in {r["image"] for r in records}:
@@ -180,6 +193,16 @@ def test_a_quick_run_on_dense_crfs_has_no_bound_above_an_energy(case: str, tmp_p
         for kernels, method in {(r["kernels"], r["method"]) for r in summaries}:
             rows = [r for r in summaries if (r["kernels"], r["method"]) == (kernels, method)]
             assert max(r["accuracy"] for r in rows) == max(r["accuracy"] for r in rows if r["best"] == "yes")
+    if case == "clique_tables":
+        energies = {(r["kernels"], r["parameters"]) for r in records}
+        assert len(energies) == 2 * 4 and len(records) == 7 * len(energies)
+        for energy in energies:
+            rows = [r for r in records if (r["kernels"], r["parameters"]) == energy]
+            assert max(r["bound"] for r in rows if r["bound"] is not None) <= min(r["energy"] for r in rows) + 1e-6
+    if case == "regularisation":
+        (field,) = (r["energy"] for r in records if r["method"] == "mean-field")
+        (entropy,) = (r["energy"] for r in records if (r["method"], r["weight"]) == ("efw", 1.0))
+        assert entropy == pytest.approx(field, rel=1e-3)
     if case == "weights":
         assert all(r["bound"] <= r["least"] <= min(r["energy 0"], r["energy 10"]) for r in records)
         assert sum(r["default"] == "yes" for r in records) == len({r["kernels"] for r in records}) == 2
@@ -194,7 +217,8 @@ def test_wins_and_intersections_over_unions_are_those_counted_by_hand(monkeypatc
     monkeypatch.syspath_prepend(ROOT)
     import torch
 
-    from bench.cases.densecrf_segmentation import Labelled, mark_best, scores, table, wins
+    from bench.cases.densecrf_segmentation import mark_best, table, wins
+    from bench.densecrf_data import Labelled, scores
 
     first, second = torch.tensor([[0, 0, 1], [1, 255, 2]]), torch.tensor([[1, 1]])
     # Of five points with a truth three are right; label 0 has 1 of 3 points, 1 has 2 of 3, 2 has 0 of 1, and no other label counts.

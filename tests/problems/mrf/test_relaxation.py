@@ -84,6 +84,8 @@ def test_automata_are_one_block_each_and_keep_the_optimum(seed):
     best = solve_mrf_exactly(mrf)
     assert optimum - 1e-4 * abs(optimum) <= found.bound <= optimum + 1e-7 <= best.energy + 2e-7
     assert found.energy == mrf.energy(found.labels.numpy()) >= best.energy
+    labels = np.stack(np.unravel_index(np.arange(mrf.counts.prod()), mrf.counts), 1)
+    assert best.energy == mrf.energy(labels).min()
 
 
 def test_a_path_reads_each_variable_once_and_leaves_factors_with_others_inside():
