@@ -23,34 +23,34 @@ OPTIONS = {
 
 def main() -> int:
     """Run the cases that were asked for."""
-    cases = registry.load()
+    names = registry.names()
     parser = argparse.ArgumentParser(prog="python -m bench")
     parser.add_argument("what", choices=["list", "run", "all"])
-    parser.add_argument("case", nargs="?", choices=sorted(cases))
+    parser.add_argument("case", nargs="?", choices=names)
     parser.add_argument("--quick", action="store_true", help="seconds instead of minutes: a smoke run")
     for name, text in OPTIONS.items():
         parser.add_argument(f"--{name}", type=float, help=f"{text}, where a case has such an option")
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks"))
     given = parser.parse_args()
     if given.what == "list":
-        for name, case in sorted(cases.items()):
-            print(f"{name:10} {case.title}")
+        for name in names:
+            print(f"{name:10} {registry.load(name).title}")
         return 0
     if given.what == "run" and given.case is None:
         parser.error("run needs the name of a case; `python -m bench list` shows them")
     for name in OPTIONS:
         value = getattr(given, name)
-        if value is not None and (given.what == "all" or name not in cases[given.case].options):
+        if value is not None and (given.what == "all" or name not in registry.load(given.case).options):
             parser.error(f"{given.case or 'all'} has no {name} that could be set")
         if value is not None and not (value > 0 or (name == "seed" and value == 0)):
             parser.error(f"--{name} is {value}; give a positive number")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     failed = False
-    for name in sorted(cases) if given.what == "all" else [given.case]:
+    for name in names if given.what == "all" else [given.case]:
         print(f"{name} ...", file=sys.stderr, flush=True)
         try:
-            failed |= any(record.get("findings") for record in run_case(cases[name], given))
+            failed |= any(record.get("findings") for record in run_case(registry.load(name), given))
         except FileNotFoundError as error:  # data that is not here: the message says what fetches it
             print(f"{name}: {error}", file=sys.stderr, flush=True)
             failed = True

@@ -64,10 +64,14 @@ def threads(number: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def load() -> dict[str, Case]:
-    """Import every case and return them by name."""
+def names() -> list[str]:
+    """Names of all cases, each in the module of its name."""
     from bench import cases
 
-    for module in pkgutil.iter_modules(cases.__path__):
-        importlib.import_module(f"bench.cases.{module.name}")
-    return CASES
+    return sorted(module.name for module in pkgutil.iter_modules(cases.__path__))
+
+
+def load(name: str) -> Case:
+    """Import a case."""
+    importlib.import_module(f"bench.cases.{name}")
+    return CASES[name]

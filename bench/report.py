@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from matplotlib.figure import Figure
 
 import blocklp
 from bench.registry import Case, Record
@@ -44,6 +43,8 @@ def write(case: Case, records: list[Record], command: str, folder: Path) -> None
     keys = list(records[0])
     lines = [f"# {case.title}", "", case.note, "", f"`{command}` on {device}; torch {where['torch']}, {where['date']}.", ""]
     if case.draw is not None:
+        from matplotlib.figure import Figure  # takes as long as small cases
+
         figure = Figure(figsize=(11, 4.2), layout="constrained")
         case.draw(records, figure)
         figure.savefig(folder / f"{case.name}.png", dpi=110)

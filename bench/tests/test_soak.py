@@ -132,7 +132,7 @@ def test_what_takes_too_much_in_a_child_is_a_finding() -> None:
 def test_the_page_counts_trials(tmp_path: Path) -> None:
     from bench import registry, report
 
-    case = registry.load()["soak"]
+    case = registry.load("soak")
     row = {"family": "bounds", "trial": "a", "runs": 3, "findings": 0}
     report.write(case, [row], "python -m bench run soak", tmp_path)
     page = (tmp_path / "soak.md").read_text()

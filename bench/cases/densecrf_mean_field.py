@@ -1,11 +1,8 @@
-"""The lattice against brute force (Figure A.1), and mean field against pydensecrf2."""
+"""Mean field against pydensecrf2."""
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -13,60 +10,12 @@ import numpy as np
 import torch
 
 from bench.data import data
-from bench.densecrf_data import has_pydensecrf, msrc
+from bench.densecrf_data import has_pydensecrf, least, msrc
 from bench.registry import Record, case
 from blocklp.oracles.filters import lattice_operations
-from blocklp.oracles.filters.gaussian import Gaussian
-from blocklp.oracles.filters.permutohedral import Lattice
-from blocklp.problems.densecrf import DenseCRF, image_crf, image_features, solve_densecrf
+from blocklp.problems.densecrf import DenseCRF, image_crf, solve_densecrf
 from blocklp.problems.densecrf.mean_field import mean_field_update
 from blocklp.problems.densecrf.readers import read_image
-
-
-def least(work: Callable[[], Any], times: int = 3) -> float:
-    """Least seconds of several runs."""
-    found = []
-    for _ in range(times):
-        began = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - began)
-    return min(found)
-
-
-@case(
-    "densecrf_lattice",
-    "Dense CRFs: the lattice against the Gaussian (Figure A.1)",
-    "Crops of an MSRC image; 21 channels in float32; `lattice` and `Gaussian` are seconds of a filter, `build` those of building "
-    "the lattice. `exact / lattice` is the mean ratio of the sums of rows; the thesis's constant 0.6 was a missing 1/2 in the "
-    "exponent. `difference` is the distance of the two answers to random values after scaling, relative, in percent: a lattice is "
-    "another kernel, and an energy names which one it has.",
-)
-def lattice(quick: bool) -> list[Record]:
-    image = msrc("2_14")[0]
-    records: list[Record] = []
-    for side in (20, 40) if quick else (20, 40, 80, 160):
-        crop = image[:side, :side]
-        for sxy, srgb in ((3.0, None), (80.0, 13.0)):
-            features = image_features(*crop.shape[:2], sxy, None if srgb is None else crop, srgb)
-            values = torch.rand(len(features), 21, generator=torch.Generator().manual_seed(0))
-            build = least(partial(Lattice.build, features))
-            fast, exact = Lattice.build(features), Gaussian(features)
-            one, two = fast.filter(values), exact.filter(values)
-            sums = exact.filter(torch.ones(len(features), 1)) / fast.filter(torch.ones(len(features), 1))
-            scale = float((one * two).sum() / (one * one).sum())
-            records.append(
-                {
-                    "points": len(features),
-                    "kernel": f"{sxy:g}" if srgb is None else f"{sxy:g} / {srgb:g}",
-                    "build": build,
-                    "lattice": least(partial(fast.filter, values)),
-                    "Gaussian": least(partial(exact.filter, values), 1),
-                    "exact / lattice": float(sums.mean()),
-                    "difference": 100 * float((scale * one - two).norm() / two.norm()),
-                }
-            )
-            print(records[-1], file=sys.stderr, flush=True)
-    return records
 
 
 @case(
@@ -77,7 +26,7 @@ def lattice(quick: bool) -> list[Record]:
     "only. pydensecrf2 is built from its sources, and runs one thread. `labels alike` is the percentage of points with the "
     "same label after ten iterations.",
 )
-def mean_field(quick: bool) -> list[Record]:
+def run(quick: bool) -> list[Record]:
     records: list[Record] = []
     pictures = {"MSRC": msrc("2_14")[0], "VOC": read_image(data("densecrf/voc/2007_000129_0img.png"))}
     for name, image in pictures.items():
