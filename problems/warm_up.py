@@ -39,7 +39,8 @@ ON_GRAPHS = tuple(f"blocklp.oracles.{name}_kernels" for name in ("cut", "path", 
 LINEAR_NODES = "blocklp.kernels.dual_simplex_kernels"
 ACTIVE_VERTICES = "blocklp.kernels.vertex_kernels"
 SEARCHES = tuple(
-    f"blocklp.problems.{name}_kernels" for name in ("qpbo.annealing", "qpbo.search", "mis.search", "verification.ascent")
+    f"blocklp.problems.{name}_kernels"
+    for name in ("qpbo.annealing", "qpbo.search", "mis.search", "mrf.messages", "verification.ascent")
 )
 
 

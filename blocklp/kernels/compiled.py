@@ -151,7 +151,11 @@ def cached(module: ModuleType, kind: torch.dtype) -> bool:
 
 def _place(module: ModuleType, kind: torch.dtype) -> Path | None:
     """File that says that loops are compiled, beside numba's own, which serve the same versions only."""
-    folders = (getattr(loop, "folder", None) for loop in vars(module).values())
+    loops = vars(module).values()
+    folders = (
+        getattr(loop, "folder", None) or getattr(getattr(loop, "stats", None), "cache_path", None)
+        for loop in loops
+    )
     folder = next((found for found in folders if found is not None), None)
     versions = f"{sys.implementation.cache_tag}-{importlib.metadata.version('numba')}"
     return None if folder is None else Path(folder) / f"{module.__name__}.{kind}.{versions}.compiled"

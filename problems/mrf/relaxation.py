@@ -97,7 +97,8 @@ def relax(
     decomposition : {"auto", "edges", "chains", "qubo"}
         A block an edge or larger factor; or one a chain of edges of equal tables, of 2^k edges; or
         :func:`blocklp.problems.qpbo.roof_duality_model`.  All have the same optimum.  By default ``"qubo"`` where it is possible and
-        there are no clusters, else ``"edges"`` with one block for each of :func:`~blocklp.problems.mrf.chains.state_paths`.
+        there are no clusters, else ``"edges"`` with one block for each of :func:`~blocklp.problems.mrf.chains.state_paths`, if these
+        have half of the factors of three variables or more.
     clusters : iterable of sequence of int
         Sets of three or more variables whose joint labels become blocks, which raises the optimum.  Triplets share the marginals of
         all their pairs, larger clusters those of the pairs that are factors.  Clusters may be appended to those of a warm start.
@@ -132,6 +133,8 @@ def relax(
     chains = edge_chains(mrf) if decomposition == "chains" else []
     _add_chains(relaxation, chains)
     paths = state_paths(mrf) if decomposition == "auto" and mrf.order == 3 else []
+    if 2 * sum(len(path.links) for path in paths) < sum(len(group.tables) for group in mrf.groups if group.order == 3):
+        paths = []  # there by chance
     _add_paths(relaxation, paths)
     deadline.check(STATING)
     covered = {tuple(sorted(link)) for path in paths for link in path.links}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ FUSED = 20
 """Labellings, the best first, that are fused."""
 
 
-def rounded(relaxation: MrfRelaxation, solution: bl.Solution, deadline: Deadline) -> Labelled:
+def rounded(relaxation: MrfRelaxation, solution: bl.Solution, deadline: Deadline, labels: Sequence[Tensor] = ()) -> Labelled:
     """Round the point of a solved relaxation and improve it.
 
     Starts are the likeliest label of each variable, its label of least cost, and labels drawn by their marginals with a fixed seed;
@@ -43,6 +44,8 @@ def rounded(relaxation: MrfRelaxation, solution: bl.Solution, deadline: Deadline
         Of its model.
     deadline : Deadline
         When to stop improving.
+    labels : sequence of Tensor
+        ``(n,)`` int64: more labellings to start from.
 
     Returns
     -------
@@ -55,7 +58,7 @@ def rounded(relaxation: MrfRelaxation, solution: bl.Solution, deadline: Deadline
         starts.append(round_fractional(qubo, solution.x["y"].cpu(), time_limit=deadline).y.long())
     if any(isinstance(blocks.type, Chain) for blocks in relaxation.model.blocks):
         starts.append(words(relaxation, marginals))
-    return improved(mrf, torch.cat(starts), deadline)
+    return improved(mrf, torch.cat(starts + [own[None] for own in labels]), deadline)
 
 
 def words(relaxation: MrfRelaxation, marginals: Tensor) -> Tensor:
@@ -86,9 +89,10 @@ def words(relaxation: MrfRelaxation, marginals: Tensor) -> Tensor:
     return labels
 
 
-def incumbent(mrf: Mrf, deadline: Deadline) -> Labelled:
-    """A labelling found without a relaxation: from the labels of least cost and from random ones; as :func:`rounded`."""
-    return improved(mrf, torch.cat([alone(mrf)[None], drawn(mrf, torch.zeros(mrf.n, int(mrf.counts.max())).double())]), deadline)
+def incumbent(mrf: Mrf, deadline: Deadline, labels: Sequence[Tensor] = ()) -> Labelled:
+    """A labelling found without a solution: from given labels, those of least cost and random ones; as :func:`rounded`."""
+    random = drawn(mrf, torch.zeros(mrf.n, int(mrf.counts.max()), dtype=torch.float64))
+    return improved(mrf, torch.cat([own[None] for own in (*labels, alone(mrf))] + [random]), deadline)
 
 
 def alone(mrf: Mrf) -> Tensor:

@@ -18,6 +18,7 @@ from blocklp.oracles.chain import Chain
 from blocklp.problems.discrete.tightening import Labelled, Told, tighten_in_turn
 from blocklp.problems.discrete.together import before, lenient, share, solve_together, stop
 from blocklp.problems.mrf.instance import Mrf
+from blocklp.problems.mrf.messages import Passed, passed
 from blocklp.problems.mrf.relaxation import Decomposition, MrfRelaxation, relax
 from blocklp.problems.mrf.rounding import incumbent, rounded
 from blocklp.problems.mrf.tightening import tightened_local_polytope
@@ -103,9 +104,10 @@ def solve_mrf(
 ) -> MrfSolution | list[MrfSolution]:
     """Bound energies by their LP relaxation, tightened if asked for, and find labellings.
 
-    With ``method="auto"`` models with hard constraints, or with variables of eight or more labels, outside of paths of states are
-    first solved by averaging of min-marginals, which deals with them in a fraction of the passes, and only where that comes to rest
-    by the default method, from there.
+    With ``method="auto"`` large models outside of paths of states begin with sweeps of message passing
+    (:mod:`blocklp.problems.mrf.messages`). Others with hard constraints, or with variables of eight or more labels, are first solved
+    by averaging of min-marginals, which deals with them in a fraction of the passes, and only where that comes to rest by the default
+    method, from there.
 
     Parameters
     ----------
@@ -157,10 +159,12 @@ def solve_mrf(
         found = tighten_in_turn(calls, told=told, time_limit=solving, **options)
         pairs = [(solved, _searched(mrf, best, heuristic, deadline)) for mrf, (solved, best) in zip(mrfs, found, strict=True)]
         return [_between(*result, mrf.top) for result, mrf in zip(pairs, mrfs, strict=True)]
-    solutions = _solved(relaxations, solving, options)
+    begun = _passed(relaxations, solving, options)
+    solutions = _solved(relaxations, begun, solving, options)
     results = []
     for k, (relaxation, solution, mrf) in enumerate(zip(relaxations, solutions, mrfs, strict=True)):
-        best = rounded(relaxation, solution, before(deadline, sum(closing[k + 1 :])))
+        labels = [begun[k].labels] if k in begun else []
+        best = rounded(relaxation, solution, before(deadline, sum(closing[k + 1 :])), labels)
         results.append(_between(solution, _searched(mrf, best, heuristic, deadline), mrf.top))
     return results
 
@@ -176,26 +180,47 @@ def _searched(mrf: Mrf, best: Labelled, heuristic: str | None, deadline: bl.Dead
     return Labelled(labels, energy) if energy < best.energy else best
 
 
-def _solved(relaxations: list[MrfRelaxation], deadline: bl.Deadline, options: dict[str, Any]) -> list[bl.Solution]:
-    """Solve instances with and without hard constraints, each kind in as few batches as their shapes allow.
+def _passed(relaxations: list[MrfRelaxation], deadline: bl.Deadline, options: dict[str, Any]) -> dict[int, Passed]:
+    """Where the solves of large models begin, by their numbers, each within its share of the time left."""
+    if options.get("method", "auto") != "auto":
+        return {}
+    found: dict[int, Passed] = {}
+    for k, relaxation in enumerate(relaxations):
+        own = passed(relaxation, share(deadline, 1, len(relaxations) - k))
+        if own is not None:
+            found[k] = own
+            if own.interrupted:
+                break
+    return found
+
+
+def _solved(
+    relaxations: list[MrfRelaxation], begun: dict[int, Passed], deadline: bl.Deadline, options: dict[str, Any]
+) -> list[bl.Solution]:
+    """Solve instances that have begun one by one, others with and without hard constraints in as few batches as shapes allow.
 
     Each kind, and each instance that goes on, gets its share of the time left; after an interrupt the rest gets a first pass.
     """
     found: dict[int, bl.Solution] = {}
+    options = {**options, "callback": stop} if any(own.interrupted for own in begun.values()) else options
+    for k, own in begun.items():
+        mine = share(deadline, 1, len(relaxations) - len(found))
+        found[k] = relaxations[k].model.solve(warm_start=own.state, time_limit=mine, **options)
+        options = _stopped([found[k]], options)
     averages = [_averages(relaxation, options) for relaxation in relaxations]
     for first in (True, False):
-        members = [k for k, own in enumerate(averages) if own is first]
+        members = [k for k, own in enumerate(averages) if own is first and k not in found]
         if not members:
             continue
         averaging = {"method": "min-marginals", "patience": PATIENCE} if first else {}
         mine = share(deadline, len(members), len(relaxations) - len(found))
         together = solve_together([relaxations[k].model for k in members], time_limit=mine, **{**options, **averaging})
         options = _stopped(together, options)
-        begun = dict(zip(members, together, strict=True))
-        stuck = [k for k in members if first and begun[k].status[0] == bl.Status.STALLED]
-        found |= {k: begun[k] for k in members if k not in stuck}
+        averaged = dict(zip(members, together, strict=True))
+        stuck = [k for k in members if first and averaged[k].status[0] == bl.Status.STALLED]
+        found |= {k: averaged[k] for k in members if k not in stuck}
         for k in stuck:
-            found[k] = _continued(relaxations[k], begun[k], share(deadline, 1, len(relaxations) - len(found)), options)
+            found[k] = _continued(relaxations[k], averaged[k], share(deadline, 1, len(relaxations) - len(found)), options)
             options = _stopped([found[k]], options)
     return [found[k] for k in range(len(relaxations))]
 
@@ -232,12 +257,17 @@ def _tightened(relaxation: MrfRelaxation, budget: Budget, *, time_limit: bl.Dead
         labels = best.labels.long().cpu()
         return found, Labelled(labels, float(mrf.energy(labels.numpy())))
 
-    known = incumbent(mrf, time_limit.within(FIRST * time_limit.left()))
-    if _averages(relaxation, options):
+    begun = _passed([relaxation], time_limit, options).get(0)
+    known = incumbent(mrf, time_limit.within(FIRST * time_limit.left()), [] if begun is None else [begun.labels])
+    if begun is not None:
+        options["warm_start"] = begun.state
+        if begun.interrupted:
+            options["callback"] = stop
+    elif _averages(relaxation, options):
         first = {k: v for k, v in options.items() if k != "told"}
         if budget.rounds:
             first["passes"] = min(budget.passes, options.get("passes", budget.passes))
-        options["warm_start"] = _solved([relaxation], time_limit, first)[0]
+        options["warm_start"] = _solved([relaxation], {}, time_limit, first)[0]
     return tightened_local_polytope(relaxation, known, budget, time_limit=time_limit, **options)
 
 
