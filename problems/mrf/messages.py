@@ -8,7 +8,7 @@ nodes in turn.  A node takes from each factor what the factor loses by no label,
 and deals out :math:`\theta_i / \max(n^+_i, n^-_i)` to each factor that has a node later in the order; :math:`n^+_i` and
 :math:`n^-_i` are the numbers of its factors with a later node and with an earlier one.  Then it goes back.  The bound never falls; on
 factors of two nodes this is TRW-S (V. Kolmogorov, PAMI 28 (2006)).  Like all coordinate ascents it may come to rest below the optimum
-of the relaxation, from where the engine goes on; the engine proves the bound, too.
+of the relaxation, from where the engine goes on by ``prox``, which rises where ADMM hardly does; the engine proves the bound, too.
 """
 
 from __future__ import annotations
@@ -56,13 +56,21 @@ class Passed(NamedTuple):
         Multipliers, and the labelling as a point.
     labels : Tensor
         ``(n,)`` int64: the best labelling on the way.
+    closed : bool
+        Whether bound and labelling meet.
     interrupted : bool
         Whether an interrupt ended the sweeps.
     """
 
     state: bl.State
     labels: Tensor
+    closed: bool
     interrupted: bool
+
+    @property
+    def method(self) -> str:
+        """What goes on from there: "prox", or "admm" where nothing is left to do but to take the point, which it does."""
+        return "admm" if self.closed else "prox"
 
 
 def passed(relaxation: MrfRelaxation, deadline: Deadline) -> Passed | None:
@@ -105,9 +113,10 @@ def passed(relaxation: MrfRelaxation, deadline: Deadline) -> Passed | None:
             break
     if reached.energy - bound >= CLOSED * abs(bound) and not interrupted:
         reached = improved(mrf, reached.labels[None], own)
+    closed = reached.energy - bound < CLOSED * abs(bound)
     point = relaxation.points.of_labels(reached.labels[None])
     saddle = Saddle(point, {}, torch.full((1,), math.nan, dtype=torch.float64))
-    return Passed(replace(messages.state(), saddle=saddle), reached.labels, interrupted)
+    return Passed(replace(messages.state(), saddle=saddle), reached.labels, closed, interrupted)
 
 
 class Messages:

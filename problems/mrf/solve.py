@@ -163,8 +163,12 @@ def solve_mrf(
     solutions = _solved(relaxations, begun, solving, options)
     results = []
     for k, (relaxation, solution, mrf) in enumerate(zip(relaxations, solutions, mrfs, strict=True)):
-        labels = [begun[k].labels] if k in begun else []
-        best = rounded(relaxation, solution, before(deadline, sum(closing[k + 1 :])), labels)
+        own = begun.get(k)
+        if own is not None and own.closed:
+            best = Labelled(own.labels, float(mrf.energy(own.labels.numpy())))
+        else:
+            labels = [] if own is None else [own.labels]
+            best = rounded(relaxation, solution, before(deadline, sum(closing[k + 1 :])), labels)
         results.append(_between(solution, _searched(mrf, best, heuristic, deadline), mrf.top))
     return results
 
@@ -205,7 +209,7 @@ def _solved(
     options = {**options, "callback": stop} if any(own.interrupted for own in begun.values()) else options
     for k, own in begun.items():
         mine = share(deadline, 1, len(relaxations) - len(found))
-        found[k] = relaxations[k].model.solve(warm_start=own.state, time_limit=mine, **options)
+        found[k] = relaxations[k].model.solve(warm_start=own.state, time_limit=mine, **{**options, "method": own.method})
         options = _stopped([found[k]], options)
     averages = [_averages(relaxation, options) for relaxation in relaxations]
     for first in (True, False):
@@ -260,7 +264,7 @@ def _tightened(relaxation: MrfRelaxation, budget: Budget, *, time_limit: bl.Dead
     begun = _passed([relaxation], time_limit, options).get(0)
     known = incumbent(mrf, time_limit.within(FIRST * time_limit.left()), [] if begun is None else [begun.labels])
     if begun is not None:
-        options["warm_start"] = begun.state
+        options |= {"warm_start": begun.state, "method": begun.method}
         if begun.interrupted:
             options["callback"] = stop
     elif _averages(relaxation, options):
