@@ -10,6 +10,7 @@ from functools import partial
 
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 from torch import Tensor
 
 import blocklp as bl
@@ -47,6 +48,9 @@ def draw(records: list[Record], figure: Figure) -> None:
             style = {"color": f"C{[*METHODS, 'HiGHS'].index(kind)}", "marker": "so"[count == names[-1].partition("-")[2]]}
             axes.scatter([r["seconds"] for r in own], [max(r["error"], LEAST) for r in own], label=name, s=25, **style)
         axes.set(xscale="log", yscale="log", xlabel="seconds an image", title=net)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("")
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel("largest error of a score")
     figure.axes[-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
@@ -60,7 +64,8 @@ def draw(records: list[Record], figure: Figure) -> None:
     "difference of a wrong label's score to the one that HiGHS finds, whose layers are exact too. PSM is the projected "
     "supergradient method; suffixes count iterations. Networks of CIFAR-10 trained by gradient descent (the thesis's baseline) and "
     "robustly (for its WK network); those of the thesis are not published. On a processor; `--quick` takes the digits' "
-    "network. The first layer is exact by intervals.",
+    "network. The first layer is exact by intervals. HiGHS's simplex method serves windows of convolutions, its interior point whole "
+    "networks. `network_bounds` starts from CROWN's slopes instead and takes other steps: see `verification_layers`.",
     draw,
     images=2,
     passes=100,
