@@ -6,7 +6,8 @@ nodes in turn.  A node takes from each factor what the factor loses by no label,
 .. math:: m_{f,i}(a) = \min_{x_f : x_i = a} \theta_f(x_f), \qquad \theta_i \mathrel{+}= \sum_f m_{f,i},
 
 and deals out :math:`\theta_i / \max(n^+_i, n^-_i)` to each factor that has a node later in the order; :math:`n^+_i` and
-:math:`n^-_i` are the numbers of its factors with a later node and with an earlier one.  Then it goes back.  The bound never falls; on
+:math:`n^-_i` are the numbers of its factors with a later node and with an earlier one.  Then it goes back.  Pairs inside larger
+factors do as nodes do, after the first of theirs, and keep as much again for each of their own nodes.  The bound never falls; on
 factors of two nodes this is TRW-S (V. Kolmogorov, PAMI 28 (2006)).  Like all coordinate ascents it may come to rest below the optimum
 of the relaxation, from where the engine goes on by ``prox``, which rises where ADMM hardly does; the engine proves the bound, too.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,7 +97,7 @@ def passed(relaxation: MrfRelaxation, deadline: Deadline) -> Passed | None:
     if kernels is None:
         return None
     messages, reached, bound = Messages(relaxation, kernels), Labelled(torch.zeros(mrf.n, dtype=torch.int64), math.inf), -math.inf
-    interrupted = False
+    largest, interrupted = float(relaxation.points.cost.abs().max()), False  # bounds may be zero
     for count in range(1, SWEEPS + 1):
         try:
             messages.sweep()
@@ -109,11 +111,12 @@ def passed(relaxation: MrfRelaxation, deadline: Deadline) -> Passed | None:
         energy = float(mrf.energy(labels))
         if energy <= reached.energy:
             reached = Labelled(torch.from_numpy(labels), energy)
-        if over or bound - before < PROGRESS * abs(bound) or reached.energy - bound < CLOSED * abs(bound):
+        scale = max(abs(bound), largest)
+        if over or bound - before < PROGRESS * scale or reached.energy - bound < CLOSED * scale:
             break
-    if reached.energy - bound >= CLOSED * abs(bound) and not interrupted:
+    if reached.energy - bound >= CLOSED * scale and not interrupted:
         reached = improved(mrf, reached.labels[None], own)
-    closed = reached.energy - bound < CLOSED * abs(bound)
+    closed = reached.energy - bound < CLOSED * scale
     point = relaxation.points.of_labels(reached.labels[None])
     saddle = Saddle(point, {}, torch.full((1,), math.nan, dtype=torch.float64))
     return Passed(replace(messages.state(), saddle=saddle), reached.labels, closed, interrupted)
@@ -193,7 +196,7 @@ class Messages:
                 self._members, self._costs, self._multipliers, self._found,
             )  # fmt: skip
 
-    @property
+    @cached_property
     def _alone(self) -> NDArray[np.bool_]:
         """Which columns are in no table of a factor that is a block."""
         found = np.ones(len(self._cost), dtype=bool)
