@@ -178,12 +178,13 @@ def _run(running: list[Chunk], results: Results, start: Start, hooks: Hooks) -> 
     """Iterate on chunks, check after check, until no instance is active; say whether an interrupt ended it.
 
     Chunks are independent: they run side by side, one core each, which splits better than the operations of
-    one chunk do. Loops deal the instances of a single chunk out to threads themselves.
+    one chunk do. Loops deal the instances of a single chunk out to threads themselves, and one that is small
+    gains nothing from threads.
     """
     active = [(chunk, _iterate(chunk, start)) for chunk in running]
     pool = workers()
     try:
-        with loops_only() if len(running) == 1 and running[0].swept else nullcontext():
+        with loops_only() if len(running) == 1 and _on_one_thread(running[0]) else nullcontext():
             while active:
                 passes = [own for _, own in active]
                 list(map(next, passes) if len(passes) == 1 else pool.map(next, passes))
@@ -204,6 +205,12 @@ def _run(running: list[Chunk], results: Results, start: Start, hooks: Hooks) -> 
         pool.shutdown()
         results.remembered |= {chunk.part.start: m for chunk in running if (m := chunk.memory) is not None}
     return False
+
+
+def _on_one_thread(chunk: Chunk) -> bool:
+    """Whether the tensor operations of a chunk, the only one, run on one thread."""
+    problem = chunk.problem
+    return chunk.swept or problem.batch * problem.copies < chunk.plan.settings.threaded_copies
 
 
 def _iterate(chunk: Chunk, start: Start) -> Iterator[None]:

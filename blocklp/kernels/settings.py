@@ -21,6 +21,10 @@ class EngineSettings:
     looped_copies : int
         Copies of the instances in a chunk of compiled loops, which take one instance after the other: as many
         as memory is kept for in double precision.
+    threaded_copies : int
+        Copies of the instances of a single chunk from which on its tensor operations have several threads.
+        Below it two idle cores gain next to nothing, and where another program wants one of them every
+        operation waits for it: a pass may take fifty times as long.
     divided_copies : int
         Copies from which on threads share the blocks of one instance, by parts with partial sums.
     divided_numbers : int
@@ -39,6 +43,7 @@ class EngineSettings:
 
     cached_copies: int = 320_000
     looped_copies: int = KEPT_BYTES // 12
+    threaded_copies: int = 65_536
     divided_copies: int = 300_000
     divided_numbers: int = 300_000
     cached_tiles: int = 8
