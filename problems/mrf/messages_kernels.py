@@ -15,7 +15,15 @@ SECONDS = 10.0
 
 @compile(nogil=True, error_model="numpy")
 def least_of(costs: Any, parts: Any, found: Any) -> None:
-    """The least cost in a table with each label of a part; ``parts`` has the label of every entry."""
+    """The least cost in a table with each label of a part.
+
+    Parameters
+    ----------
+    costs, parts : array
+        ``(entries,)``: the table, and the label of the part in every entry.
+    found : array
+        ``(labels,)``, which is written.
+    """
     found[:] = np.inf
     for k in range(len(costs)):
         if costs[k] < found[parts[k]]:
@@ -24,7 +32,15 @@ def least_of(costs: Any, parts: Any, found: Any) -> None:
 
 @compile(nogil=True, error_model="numpy")
 def add_to(costs: Any, parts: Any, change: Any) -> None:
-    """Add a number for each label of a part to all entries with it."""
+    """Add a number for each label of a part to all entries with it.
+
+    Parameters
+    ----------
+    costs, parts : array
+        ``(entries,)``: the table, which is changed, and the label of the part in every entry.
+    change : array
+        ``(labels,)``.
+    """
     for k in range(len(costs)):
         costs[k] += change[parts[k]]
 
@@ -77,7 +93,19 @@ def label_in_turn(
     nodes: Any, ends: Any, table: Any, size: Any, begin: Any, column: Any, labels: Any,
     parts: Any, costs: Any, found: Any, chosen: Any,
 ) -> None:  # fmt: skip
-    """Give each node in turn the label of least cost beside those given before; tables lose their entries with other labels."""
+    """Give each node in turn the label of least cost beside those given before.
+
+    Parameters
+    ----------
+    nodes : array
+        Parts that are single nodes, in turn.
+    ends, table, size, begin, column, labels, parts, found : array
+        As in :func:`sweep`.
+    costs : array
+        Reparametrised costs, which lose all entries with other labels.
+    chosen : array
+        ``(parts,)``: labels, written where a part is a node.
+    """
     for i in nodes:
         own = costs[column[i] : column[i] + labels[i]]
         least = found[0, : labels[i]]

@@ -90,7 +90,17 @@ def words(relaxation: MrfRelaxation, marginals: Tensor) -> Tensor:
 
 
 def incumbent(mrf: Mrf, deadline: Deadline, labels: Sequence[Tensor] = ()) -> Labelled:
-    """A labelling found without a solution: from given labels, those of least cost and random ones; as :func:`rounded`."""
+    """A labelling found without a solution, as by :func:`rounded`: from given labels, those of least cost and random ones.
+
+    Parameters
+    ----------
+    mrf : Mrf
+        The model.
+    deadline : Deadline
+        When to stop improving.
+    labels : sequence of Tensor
+        ``(n,)`` int64: labellings to start from, too.
+    """
     random = drawn(mrf, torch.zeros(mrf.n, int(mrf.counts.max()), dtype=torch.float64))
     return improved(mrf, torch.cat([own[None] for own in (*labels, alone(mrf))] + [random]), deadline)
 
