@@ -82,6 +82,15 @@ def energy_of(image: Tensor, unary: Tensor, kernels: str = "reference", pairs: i
     )
 
 
+def reference_energy(quick: bool) -> tuple[DenseCRF, Tensor]:
+    """The reference energy of MSRC's image 2_14, or of every fourth row and column, and the softmax of its unaries."""
+    image, unary, _ = msrc("2_14")
+    if quick:
+        image, unary = image[::4, ::4], unary[::4, ::4].contiguous()
+    crf = energy_of(image, unary)
+    return crf, (-crf.unary).softmax(1)
+
+
 class Labelled(NamedTuple):
     """A labelling ``(points,)`` of an image, with its energy, the bound of its run and seconds."""
 

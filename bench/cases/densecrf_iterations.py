@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from bench.densecrf_data import energy_of, msrc
+from bench.densecrf_data import reference_energy
 from bench.registry import Record, case
 from blocklp.problems.densecrf import solve_densecrf
 
@@ -49,11 +49,7 @@ def draw(records: list[Record], figure: Figure) -> None:
     draw,
 )
 def run(quick: bool) -> list[Record]:
-    image, unary, _ = msrc("2_14")
-    if quick:
-        image, unary = image[::4, ::4], unary[::4, ::4].contiguous()
-    crf = energy_of(image, unary)
-    start = (-crf.unary).softmax(1)
+    crf, start = reference_energy(quick)
     records: list[Record] = []
     for label, (method, options) in RUNS.items():
         found = solve_densecrf(crf, method, start=start, steps=STEPS, **options)

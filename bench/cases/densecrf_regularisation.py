@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from matplotlib.figure import Figure
 
-from bench.densecrf_data import energy_of, msrc
+from bench.densecrf_data import reference_energy
 from bench.registry import Record, case
 from blocklp.problems.densecrf import solve_densecrf
 
@@ -42,11 +42,7 @@ def draw(records: list[Record], figure: Figure) -> None:
     draw,
 )
 def run(quick: bool) -> Iterator[Record]:
-    image, unary, _ = msrc("2_14")
-    if quick:
-        image, unary = image[::4, ::4], unary[::4, ::4].contiguous()
-    crf = energy_of(image, unary)
-    start = (-crf.unary).softmax(1)
+    crf, start = reference_energy(quick)
     rivals = {method: solve_densecrf(crf, method, start=start, steps=STEPS, bound_steps=0) for method in RIVALS}
     energies = {method: found.energy.item() for method, found in rivals.items()}
     for method, energy in energies.items():

@@ -125,7 +125,7 @@ def solve_mrf(
         from the relaxation's labelling and seven other starts; the better one is kept.
     **options
         Those of :meth:`blocklp.Model.solve`, but for ``warm_start`` and ``bounds``.  Those of passes hold for each instance that is
-        tightened, ``time_limit`` for all of them and all that is done.
+        tightened and leave out sweeps of message passing, ``time_limit`` holds for all of them and all that is done.
 
     Returns
     -------

@@ -27,8 +27,8 @@ from blocklp.kernels import compiled
 from blocklp.kernels.backend import ENGINE
 from blocklp.kernels.block_source import module_of
 from blocklp.oracles import Edge
-from blocklp.problems.warm_up import ACTIVE_VERTICES, ON_GRAPHS
-assert all(compiled.cached(compiled.loops(m), torch.float64) for m in (*ON_GRAPHS, ACTIVE_VERTICES))
+from blocklp.problems.warm_up import ACTIVE_VERTICES, ON_GRAPHS, SEARCHES
+assert all(compiled.cached(compiled.loops(m), torch.float64) for m in (*ON_GRAPHS, ACTIVE_VERTICES, *SEARCHES))
 print([compiled.cached(compiled.loops(m), k) for m in (*ENGINE, module_of(Edge(), 3)) for k in (torch.float64, torch.float32)])
 """
 

@@ -88,6 +88,15 @@ def test_automata_are_one_block_each_and_keep_the_optimum(seed):
     assert best.energy == mrf.energy(labels).min()
 
 
+def test_paths_that_are_there_by_chance_are_left_out():
+    """Second differences along rows and columns of a grid: hardly any factor hands a state on."""
+    rows = [(6 * i + j, 6 * i + j + 1, 6 * i + j + 2) for i in range(6) for j in range(4)]
+    columns = [(6 * i + j, 6 * i + j + 6, 6 * i + j + 12) for i in range(4) for j in range(6)]
+    mrf = Mrf([2] * 36, [(scope, np.ones((2, 2, 2))) for scope in rows + columns])
+    assert 0 < sum(len(path.links) for path in state_paths(mrf)) < 24
+    assert not any(isinstance(blocks.type, Chain) for blocks in relax(mrf).model.blocks)
+
+
 def test_a_path_reads_each_variable_once_and_leaves_factors_with_others_inside():
     step = np.zeros((2, 2, 2))
     row = [((0, 1, 4), step), ((2, 4, 5), step), ((3, 5, 6), step)]
