@@ -211,8 +211,8 @@ class Nodes:
         stall : float
             Relative gain of two sweeps below which a node gets no more of them.
         passes : int, optional
-            Passes of the method for nodes that sweeps leave open; by default none, or 20 where there are no
-            sweeps (other block types, a GPU, no numba).
+            Passes of the method for nodes that sweeps leave open; by default none, or 20 (one for
+            ``sweeps=0``) where there are no sweeps (other block types, a GPU, no numba).
         method : str or Method
             As in :meth:`Solver.solve`.
         time_limit : float or Deadline
@@ -236,7 +236,7 @@ class Nodes:
         fixed = self._fixings(fixings).to(device)
         count = len(fixed)
         start = self._multipliers(multipliers, count)
-        most = (0 if self.layout is not None else PASSES) if passes is None else passes
+        most = (0 if self.layout is not None else _instead(sweeps)) if passes is None else passes
         whole(sweeps, "sweeps", 0)
         whole(most, "passes", 0)
         real(stall, "stall", positive=False)
@@ -263,7 +263,7 @@ class Nodes:
         """Bound nodes chunk by chunk, by compiled sweeps where there are some, and by passes of a method."""
         count, reached = len(out.bound), 0
         layout = self.layout if compiled.in_time(KERNELS, torch.float64) is not None else None
-        most = most if layout is self.layout else max(most, PASSES)
+        most = most if layout is self.layout else max(most, _instead(sweeps))
         try:
             while reached < count:
                 rows = slice(reached, min(reached + CHUNK, count))
@@ -424,3 +424,8 @@ class Nodes:
             problem = self.problem.to(self.solver.dtype)
             self._weight = ascent.start(Plan(problem), problem.to_dual(problem.cost), None).eta
         return self._weight
+
+
+def _instead(sweeps: int) -> int:
+    """Passes instead of sweeps: one does what loops do before their first one."""
+    return PASSES if sweeps else 1

@@ -174,6 +174,7 @@ def tighten(
     time_limit: float | Deadline = math.inf,
     warm_start: State | Solution | None = None,
     told: Callable[[Round, Solution], Any] | None = None,
+    resume: Callable[[State], State] | None = None,
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float64,
     **options: Any,
@@ -200,6 +201,9 @@ def tighten(
     told : callable, optional
         Gets every :class:`blocklp.search.Round` with its solution, in time for a look at it;
         True ends the work.
+    resume : callable, optional
+        Takes the multipliers of a round, once blocks were added, to better ones of the model as it is then.
+        Rounds then make a single pass, instead of the budget's, from where it got.
     device, dtype
         As in :func:`blocklp.compile`.
     **options
@@ -222,6 +226,7 @@ def tighten(
     of_type(warm_start, Solution | State | None, "warm_start", "a state or a solution")
     required_hook(search, "search")
     hook(told, "told")
+    hook(resume, "resume")
     whole(passes, "passes")
     deadline, budget = Deadline.of(time_limit), budget or Budget()
     begun = warm_start if isinstance(warm_start, Solution) else None
@@ -231,13 +236,15 @@ def tighten(
     rounds: tuple[Round, ...] = ()
     history: tuple[Event, ...] = ()
     weight = torch.full((model.batch,), torch.nan, dtype=torch.float64)
-    spent, added, additions, growing, most = 0, 0, 0, budget.rounds > 0, budget.passes
+    spent, added, additions, growing = 0, 0, 0, budget.rounds > 0
+    least = most = budget.passes if resume is None else 1
 
     def solved(left: int) -> Solution:
         solver = model.compile(device=device, dtype=dtype)
         chosen, start = method, None if isinstance(warm_start, Solution) else warm_start
         if best is not None:
-            chosen, start = as_method(method, solver.decomposition(deadline=deadline)), best.state
+            start = best.state if resume is None else resume(best.state)
+            chosen = as_method(method, solver.decomposition(deadline=deadline))
             if isinstance(chosen, Admm) and chosen.eta is None:
                 chosen, start = replace(chosen, hold=True), replace(start, eta=weight.to(start.eta))
         return solver.solve(
@@ -256,13 +263,18 @@ def tighten(
             assert best is not None
             best = replace(best, status=tuple(Status.TIME_LIMIT for _ in best.status))
             break
+        except KeyboardInterrupt:
+            if best is None:
+                raise
+            best = replace(best, status=tuple(Status.INTERRUPTED for _ in best.status))
+            break
         history += tuple(replace(e, passes=e.passes + spent) for e in solution.history)
         spent += int(solution.passes.max())
         increased = True
         if best is not None:
             weight = _weight(best.state, solution.state)
-            least = LEAST_RISE * torch.maximum(best.bound.abs(), best.floor)
-            increased = bool(((solution.bound - best.bound).abs() > least).any())
+            rise = LEAST_RISE * torch.maximum(best.bound.abs(), best.floor)
+            increased = bool(((solution.bound - best.bound).abs() > rise).any())
         best = solution if best is None else _no_worse(solution, best)
         sizes, seconds = model.sizes(), deadline.elapsed()
         counts = len(rounds), added, sum(sizes["blocks"].values()), sizes["copies"]
@@ -271,6 +283,9 @@ def tighten(
         try:
             stop = told is not None and told(rounds[-1], best)
             if stop or spent >= passes or deadline.over() or not growing:
+                if deadline.over() and growing:  # the limit of passes was that of a round
+                    late = (Status.TIME_LIMIT if s is Status.PASS_LIMIT else s for s in best.status)
+                    best = replace(best, status=tuple(late))
                 break
             if status & {Status.INTERRUPTED, Status.TIME_LIMIT}:
                 break
@@ -282,7 +297,7 @@ def tighten(
             break
         if not added and not status & {Status.PASS_LIMIT}:
             break
-        most = budget.passes if added and increased else 2 * most  # the point is far from the optimum yet
+        most = least if added and increased else 2 * most  # the point is far from the optimum yet
         additions += added > 0
         growing = additions < budget.rounds
     ends = torch.full_like(best.passes, spent), torch.full_like(best.seconds, deadline.elapsed())

@@ -118,7 +118,7 @@ class _TightenedSearch:
 
     def __init__(self, problem: Problem, branching: Branching, best: Labelled, grid: Grid, run: ExactRun) -> None:
         self.problem, self.branching, self.best, self.grid, self.run = problem, branching, best, grid, run
-        self.bound, self.gap = -math.inf, math.inf
+        self.bound, self.gap, self.method = -math.inf, math.inf, problem.options.get("method", "auto")
 
     def goal(self) -> float:
         """A bound that leaves no labelling that matters; infinite until some labelling is feasible."""
@@ -169,7 +169,8 @@ class _TightenedSearch:
         """Fix by reduced costs, for the root of the search; return the share of labels that is left."""
         self.nodes = bl.Nodes(self.problem.model, self.branching.variables)
         free = torch.full((1, len(self.nodes.columns)), -1, dtype=torch.int8)
-        found = self.nodes.solve(free, solution.state, cutoff=self.goal(), sweeps=0, time_limit=self.run.deadline)
+        limits: dict[str, Any] = {"sweeps": 0, "method": self.method, "time_limit": self.run.deadline}
+        found = self.nodes.solve(free, solution.state, cutoff=self.goal(), **limits)
         self.gap, self.size = self.best.energy - float(solution.bound[0]), self.branching.size(free[0].numpy())
         self.root = fixed_node(float(solution.safe_bound[0]), 0, found.fixings, found.multipliers)
         return self.branching.size(found.fixings[0].numpy()) / self.size
@@ -180,7 +181,14 @@ class _TightenedSearch:
         if callback is not None:  # events of rests show bound and incumbent of the whole
             own.callback = lambda event: callback(replace(event, bound=self.bound, incumbent=self.best.energy))
         tree = TightenedTree(
-            self.problem.model, self.nodes, self.branching, self.best, self.grid, self.run.settings.shrunk * self.size, own
+            self.problem.model,
+            self.nodes,
+            self.branching,
+            self.best,
+            self.grid,
+            self.run.settings.shrunk * self.size,
+            own,
+            self.method,
         )
 
         def told(event: SearchEvent) -> bool:
@@ -239,12 +247,22 @@ class TightenedTree:
         Labels that leave a problem of its own, at most.
     run : ExactRun
         Limits in this process: others have none but deadlines.
+    method : str
+        Of nodes that are bounded by passes.
     """
 
     def __init__(
-        self, model: bl.Model, nodes: bl.Nodes, branching: Branching, best: Labelled, grid: Grid, smallest: float, run: ExactRun
+        self,
+        model: bl.Model,
+        nodes: bl.Nodes,
+        branching: Branching,
+        best: Labelled,
+        grid: Grid,
+        smallest: float,
+        run: ExactRun,
+        method: str = "auto",
     ) -> None:
-        self.model, self.nodes = model, nodes
+        self.model, self.nodes, self.method = model, nodes, method
         self.branching, self.best, self.grid, self.smallest, self.run = branching, best, grid, smallest, run
 
     @cached_property
@@ -284,7 +302,8 @@ class TightenedTree:
         best = known = self.best if self.best.energy <= incumbent else Labelled(self.best.labels, incumbent)
         before, margin = run.nodes, 0.999 * self.grid.step
         fixings, multipliers = (torch.cat([node.state[k] for node in nodes]) for k in (0, 1))
-        bounded = self.nodes.solve(fixings, multipliers, cutoff=best.energy - margin, sweeps=SWEEPS, time_limit=run.deadline)
+        limits: dict[str, Any] = {"sweeps": SWEEPS, "method": self.method, "time_limit": run.deadline}
+        bounded = self.nodes.solve(fixings, multipliers, cutoff=best.energy - margin, **limits)
         run.nodes += len(nodes)
         if int(Status.INTERRUPTED) in bounded.status.tolist():
             raise KeyboardInterrupt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
@@ -45,12 +45,15 @@ class Problem:
         Takes a solution to a labelling.
     lifted : callable
         Takes a solution and labels to the point ``(1, variables)`` of its model that they are.
+    options : dict
+        Options of :func:`blocklp.tighten` that suit it.
     """
 
     model: bl.Model
     search: Search
     rounded: Callable[[bl.Solution], Labelled]
     lifted: Callable[[bl.Solution, Tensor], Tensor]
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 def tightened(
@@ -112,7 +115,7 @@ def tightened(
         stop = told is not None and told(round, best.energy)
         return bool(stop) or float(round.bound[0]) >= goal() or (enough is not None and enough(solution, best))
 
-    found = tighten(problem.model, problem.search, budget, tol=tol, cutoff=goal(), told=look, **options)
+    found = tighten(problem.model, problem.search, budget, tol=tol, cutoff=goal(), told=look, **{**options, **problem.options})
     return replace(found, solution=_with_labelling(problem, found.solution, best, tol)), best
 
 

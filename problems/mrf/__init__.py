@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from blocklp.lazy import publish
 
 if TYPE_CHECKING:
+    from blocklp.problems.mrf.cycles import cycles as cycles
     from blocklp.problems.mrf.exact import solve_mrf_exactly as solve_mrf_exactly
     from blocklp.problems.mrf.heuristics import Labelling as Labelling
     from blocklp.problems.mrf.heuristics import descend as descend
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from blocklp.problems.mrf.relaxation import relax as relax
     from blocklp.problems.mrf.solve import MrfSolution as MrfSolution
     from blocklp.problems.mrf.solve import solve_mrf as solve_mrf
-    from blocklp.problems.mrf.tightening import cycles as cycles
     from blocklp.problems.mrf.tightening import violated_clusters as violated_clusters
 else:
     publish(
@@ -31,6 +31,7 @@ else:
             "blocklp.problems.mrf.readers": ["read_evidence", "read_labelling", "read_mrf"],
             "blocklp.problems.mrf.relaxation": ["MrfRelaxation", "relax"],
             "blocklp.problems.mrf.solve": ["MrfSolution", "solve_mrf"],
-            "blocklp.problems.mrf.tightening": ["cycles", "violated_clusters"],
+            "blocklp.problems.mrf.cycles": ["cycles"],
+            "blocklp.problems.mrf.tightening": ["violated_clusters"],
         },
     )

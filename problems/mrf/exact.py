@@ -23,9 +23,10 @@ from blocklp.problems.discrete.exact import DEFAULT, Callback, ExactResult, Exac
 from blocklp.problems.discrete.integers import Grid, Unit, total_of
 from blocklp.problems.discrete.pipeline import Bracket, minimised, proved
 from blocklp.problems.discrete.reduced import Reduced
-from blocklp.problems.discrete.tightened_search import BUDGET, Branching, Fixings, search_tightened
+from blocklp.problems.discrete.tightened_search import BUDGET, Branching, Fixings, better, search_tightened
 from blocklp.problems.discrete.tightening import Labelled
 from blocklp.problems.mrf.instance import Mrf
+from blocklp.problems.mrf.messages import SLOWS, passed
 from blocklp.problems.mrf.reductions import reduced
 from blocklp.problems.mrf.relaxation import relax
 from blocklp.problems.mrf.rounding import alone, improved, incumbent
@@ -171,7 +172,10 @@ class Energies:
         columns = [relaxation.views[i,].index for i in range(mrf.n)]
         some = _SomeLabels(self, mrf, np.cumsum([0, *(len(c) for c in columns)]), best)
         variables = View(relaxation.model, "labels", torch.cat(columns))
-        problem = tightening_of(relaxation, BUDGET.blocks, run.deadline)
+        begun = passed(relaxation, run.deadline, SLOWS)
+        if begun is not None:
+            best = better(best, begun.best)
+        problem = tightening_of(relaxation, BUDGET.blocks, run.deadline, begun)
         best, below = search_tightened(problem, Branching(variables, some.size, some.rounded, some.rest), best, grid, run)
         found.labels, found.bound = best.labels.numpy(), max(found.bound, below)
 

@@ -260,9 +260,11 @@ def moved_by_flow(mrf: Mrf, labels: IntArray, others: IntArray, deadline: Deadli
 
 
 def _soft_pairwise(mrf: Mrf) -> Mrf:
-    """The same model with finite tables."""
+    """A model with finite tables, which is the same one where they are."""
     if mrf.order > 2:
         raise ModelError(f"{mrf.name or 'the instance'} has factors of {mrf.order} variables; moves by flow are for pairwise models")
+    if math.isinf(mrf.top) and all(np.isfinite(group.tables).all() for group in mrf.groups):
+        return mrf
     return Mrf(mrf.counts, [(s, t) for g in softened(mrf) for s, t in zip(g.scopes.tolist(), g.tables, strict=True)])
 
 

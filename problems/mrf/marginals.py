@@ -154,12 +154,18 @@ class Points:
         assert self.views.model.objective is not None
         self.size = self.views.model.size
         self.forbidden = self.views.upper == 0
-        self.cost = self.views.model.objective.evaluate()[0][0]
+        self._cost = self.views.model.objective.evaluate()[0][0]
         #: Shapes to variables ``(count, order)`` and columns ``(count, size)``, single variables first.
         self.rows = {
             shape: (nodes, spread(first, math.prod(shape)))
             for shape, (nodes, first) in sorted(self.views.tables.items(), key=lambda item: len(item[0]))
         }
+
+    @property
+    def cost(self) -> Tensor:
+        """Costs of all variables: ``(variables,)``."""
+        self._look()
+        return self._cost
 
     def of_labels(self, labels: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
         """The point ``(batch, variables)`` of labels ``(batch, n)``."""

@@ -15,14 +15,12 @@ of the relaxation, from where the engine goes on by ``prox``, which rises where 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 import blocklp as bl
 from blocklp.deadline import Deadline
@@ -32,6 +30,7 @@ from blocklp.oracles.joint import Joint
 from blocklp.oracles.pairwise import Pairwise
 from blocklp.problems.discrete.exact import rehearsed_loops
 from blocklp.problems.discrete.tightening import Labelled
+from blocklp.problems.mrf.marginals import Scope
 from blocklp.problems.mrf.relaxation import MrfRelaxation
 from blocklp.problems.mrf.rounding import improved
 from blocklp.problems.qpbo.arrays import IntArray
@@ -45,8 +44,11 @@ LARGE = 20_000
 SWEEPS, SHARE = 1000, 0.5
 """Pairs of sweeps, forth and back, and share of the time left, at most."""
 
-EVERY, PROGRESS, CLOSED = 5, 1e-7, 1e-6
-"""Pairs of sweeps after which bound and labelling are looked at, the least relative growth by then, and a gap that is none."""
+EVERY, CLOSED = 5, 1e-6
+"""Pairs of sweeps after which bound and labelling are looked at, and a relative gap that is none."""
+
+RESTS, SLOWS = 1e-7, 1e-4
+"""Relative growth by then at which the bound hardly rises any more, and at which clusters are worth a look."""
 
 
 class Passed(NamedTuple):
@@ -56,8 +58,8 @@ class Passed(NamedTuple):
     ----------
     state : State
         Multipliers, and the labelling as a point.
-    labels : Tensor
-        ``(n,)`` int64: the best labelling on the way.
+    best : Labelled
+        The best labelling on the way.
     closed : bool
         Whether bound and labelling meet.
     interrupted : bool
@@ -65,7 +67,7 @@ class Passed(NamedTuple):
     """
 
     state: bl.State
-    labels: Tensor
+    best: Labelled
     closed: bool
     interrupted: bool
 
@@ -75,8 +77,8 @@ class Passed(NamedTuple):
         return "admm" if self.closed else "prox"
 
 
-def passed(relaxation: MrfRelaxation, deadline: Deadline) -> Passed | None:
-    """Sweep until the bound meets a labelling or hardly rises, for a share of the time.
+def passed(relaxation: MrfRelaxation, deadline: Deadline, growth: float = RESTS) -> Passed | None:
+    """Sweep until the bound meets a labelling or rises by less than a share, for a part of the time.
 
     None for small models, for those with blocks of paths or chains, and without compiled loops.
 
@@ -86,44 +88,35 @@ def passed(relaxation: MrfRelaxation, deadline: Deadline) -> Passed | None:
         By edges and larger factors.
     deadline : Deadline
         For all that is done with the model.
+    growth : float
+        The share, every few sweeps.
     """
-    mrf = relaxation.mrf
-    if sum(group.tables.size for group in mrf.groups if group.order > 1) < LARGE or not relaxation.views:
+    own = deadline.within(SHARE * deadline.left())
+    kernels = loops_for(relaxation, own)
+    if kernels is None:
+        return None
+    messages, interrupted = Messages(relaxation, kernels), False
+    try:
+        messages.rise(SWEEPS, growth, own)
+    except KeyboardInterrupt:
+        messages.look()
+        interrupted = True
+    if not messages.closed and not interrupted:
+        messages.offer(improved(relaxation.mrf, messages.best.labels[None], own))
+    return Passed(messages.state(), messages.best, messages.closed, interrupted)
+
+
+def loops_for(relaxation: MrfRelaxation, deadline: Deadline) -> Any:
+    """The loops for a relaxation; None where sweeps are not for it, or where there are none in time."""
+    if sum(group.tables.size for group in relaxation.mrf.groups if group.order > 1) < LARGE or not relaxation.views:
         return None
     if any(isinstance(blocks.type, Chain) for blocks in relaxation.model.blocks):
         return None
-    own = deadline.within(SHARE * deadline.left())
-    kernels = rehearsed_loops(KERNELS, own)
-    if kernels is None:
-        return None
-    messages, reached, bound = Messages(relaxation, kernels), Labelled(torch.zeros(mrf.n, dtype=torch.int64), math.inf), -math.inf
-    largest, interrupted = float(relaxation.points.cost.abs().max()), False  # bounds may be zero
-    for count in range(1, SWEEPS + 1):
-        try:
-            messages.sweep()
-        except KeyboardInterrupt:
-            interrupted = True
-        over = interrupted or own.over()
-        if count % EVERY and not over:
-            continue
-        before, bound = bound, messages.bound
-        labels = messages.labelling()
-        energy = float(mrf.energy(labels))
-        if energy <= reached.energy:
-            reached = Labelled(torch.from_numpy(labels), energy)
-        scale = max(abs(bound), largest)
-        if over or bound - before < PROGRESS * scale or reached.energy - bound < CLOSED * scale:
-            break
-    if reached.energy - bound >= CLOSED * scale and not interrupted:
-        reached = improved(mrf, reached.labels[None], own)
-    closed = reached.energy - bound < CLOSED * scale
-    point = relaxation.points.of_labels(reached.labels[None])
-    saddle = Saddle(point, {}, torch.full((1,), math.nan, dtype=torch.float64))
-    return Passed(replace(messages.state(), saddle=saddle), reached.labels, closed, interrupted)
+    return rehearsed_loops(KERNELS, deadline)
 
 
 class Messages:
-    """The reparametrised costs of a relaxation.
+    """The reparametrised costs of a relaxation, and the best labelling that they gave.
 
     Parameters
     ----------
@@ -131,14 +124,30 @@ class Messages:
         Its blocks are :class:`~blocklp.oracles.pairwise.Pairwise`, :class:`~blocklp.oracles.joint.Joint` and nodes alone.
     kernels : module
         :mod:`blocklp.problems.mrf.messages_kernels`.
+    before : State, optional
+        Multipliers of the first blocks of each name, to go on from.
+
+    Attributes
+    ----------
+    best : Labelled
+        The best labelling so far.
+    reached : float
+        The bound when :meth:`look` was called last.
     """
 
-    def __init__(self, relaxation: MrfRelaxation, kernels: Any) -> None:
+    def __init__(self, relaxation: MrfRelaxation, kernels: Any, before: bl.State | None = None) -> None:
         self.relaxation, self._kernels = relaxation, kernels
+        relaxation.views.learn()
         self._cost, self._allowed = relaxation.points.cost.numpy(), (relaxation.views.upper > 0).numpy()
-        # What is forbidden outweighs all that is not.
-        self._costs = np.where(self._allowed, self._cost, 1.0 + 2 * np.abs(self._cost).sum())
+        self.best, self.reached = Labelled(torch.zeros(relaxation.mrf.n, dtype=torch.int64), math.inf), -math.inf
         self._factors = [_Factors.of(blocks) for blocks in relaxation.model.blocks if isinstance(blocks.type, (Pairwise, Joint))]
+        possible = self._allowed.copy()
+        for own in sorted(self._factors, key=lambda own: len(own.members)):  # parts before what they are parts of
+            for begin, members in zip(own.begins, own.members, strict=False):
+                possible[own.scope[:, -own.size :]] &= possible[own.scope[:, begin + members]]
+        # What is forbidden outweighs all that is not.
+        much = 1.0 + 2 * np.abs(self._cost).sum()
+        self._costs = np.where(possible, self._cost, much)
         self._number_parts()
         rows, parts, place, begin = [np.zeros((0, 7), dtype=np.int64)], [np.zeros(0, dtype=np.int64)], 0, 0
         for own in self._factors:
@@ -152,6 +161,9 @@ class Messages:
                 begin += own.size
             place += own.begins[-1] * len(number)
         self._multipliers, self._members = np.zeros(place), np.concatenate(parts)
+        if before is not None:
+            self._begin(before)
+            self._costs = np.where(possible, self._costs, np.maximum(self._costs, much))
         by_part = np.concatenate(rows)
         by_part = by_part[np.argsort(by_part[:, 0], kind="stable")]
         self._places = tuple(np.ascontiguousarray(column) for column in by_part.T[1:])
@@ -163,6 +175,20 @@ class Messages:
             inside[own.scope[:, -own.size]] = len(own.members)
         self._share = 1 / np.maximum(1, inside[self._column] + np.maximum(later, earlier))
         self._found = np.zeros((max(1, int(degree.max())), int(self._labels.max())))
+
+    def _begin(self, state: bl.State) -> None:
+        """Take the multipliers of parts over."""
+        place = 0
+        for own in self._factors:
+            given = state.duals.get(own.name)
+            if given is not None:
+                scope = own.scope[: given.shape[1]]
+                parts = np.where(self._allowed[scope], given[0].cpu().numpy(), 0.0)[:, : own.begins[-1]]
+                self._multipliers[place : place + parts.size] = parts.reshape(-1)
+                np.subtract.at(self._costs, scope[:, : own.begins[-1]], parts)
+                for begin, members in zip(own.begins, own.members, strict=False):
+                    self._costs[scope[:, -own.size :]] += parts[:, begin + members]
+            place += own.begins[-1] * len(own.scope)
 
     def _number_parts(self) -> None:
         """Order all nodes and all other parts by their nodes, smaller ones first."""
@@ -196,6 +222,42 @@ class Messages:
                 self._members, self._costs, self._multipliers, self._found,
             )  # fmt: skip
 
+    def rise(self, sweeps: int, growth: float, deadline: Deadline) -> None:
+        """Sweep until the bound meets a labelling or rises by less than a share, so many times at most."""
+        for count in range(1, sweeps + 1):
+            self.sweep()
+            over = deadline.over() or count == sweeps
+            if over or count % EVERY == 0:
+                before = self.reached
+                self.look()
+                if over or self.closed or self.reached - before < growth * self._scale:
+                    break
+
+    def look(self) -> None:
+        """Note the bound and a labelling."""
+        self.reached = self.bound
+        labels = self.labelling()
+        self.offer(Labelled(torch.from_numpy(labels), float(self.relaxation.mrf.energy(labels))))
+
+    def offer(self, found: Labelled) -> None:
+        """Keep the better labelling."""
+        if found.energy <= self.best.energy:
+            self.best = found
+
+    @property
+    def _scale(self) -> float:
+        return max(abs(self.reached), self._largest)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the bound has met the labelling."""
+        return self.best.energy - self.reached < CLOSED * self._scale
+
+    @cached_property
+    def _largest(self) -> float:
+        """The largest cost: bounds may be zero."""
+        return float(np.abs(self._cost).max())
+
     @cached_property
     def _alone(self) -> NDArray[np.bool_]:
         """Which columns are in no table of a factor that is a block."""
@@ -221,8 +283,20 @@ class Messages:
         self._kernels.label_in_turn(self._nodes, *where, self._members, self._costs.copy(), self._found, chosen)
         return chosen[self._nodes]
 
+    def slack(self, labels: torch.Tensor) -> dict[Scope, float]:
+        """By how much tables cost more with labels ``(n,)`` than their least entries: their sum is the gap between both."""
+        point = self.relaxation.points.of_labels(labels[None])[0].numpy()
+        found: dict[Scope, float] = {}
+        names = {first: scope for scope, first in self.relaxation.views.starts.items()}
+        for own in self._factors:
+            table = own.scope[:, -own.size :]
+            costs = self._costs[table]
+            more = (costs * point[table]).sum(1) - costs.min(1)
+            found.update(zip((names[first] for first in table[:, 0].tolist()), more.tolist(), strict=True))
+        return found
+
     def state(self) -> bl.State:
-        """Multipliers of all blocks; what is left of parts that are in no table is dealt out equally."""
+        """Multipliers of all blocks, which share what is left of parts that are in no table, and the labelling as a point."""
         times, sums, duals, place = np.zeros(len(self._cost)), np.zeros(len(self._cost)), {}, 0
         for own in self._factors:
             np.add.at(times, own.scope[:, : -own.size], 1)
@@ -237,7 +311,8 @@ class Messages:
             columns = own.scope[:, -own.size :]
             both = np.concatenate([multipliers, self._cost[columns] - sums[columns]], 1)
             duals[own.name] = torch.from_numpy(np.where(self._allowed[own.scope], both, 0.0))[None]
-        return bl.State(duals, torch.full((1,), math.nan, dtype=torch.float64))
+        unknown = torch.full((1,), math.nan, dtype=torch.float64)
+        return bl.State(duals, unknown, Saddle(self.relaxation.points.of_labels(self.best.labels[None]), {}, unknown))
 
 
 class _Factors(NamedTuple):

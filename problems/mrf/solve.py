@@ -18,7 +18,7 @@ from blocklp.oracles.chain import Chain
 from blocklp.problems.discrete.tightening import Labelled, Told, tighten_in_turn
 from blocklp.problems.discrete.together import before, lenient, share, solve_together, stop
 from blocklp.problems.mrf.instance import Mrf
-from blocklp.problems.mrf.messages import Passed, passed
+from blocklp.problems.mrf.messages import SLOWS, Passed, passed
 from blocklp.problems.mrf.relaxation import Decomposition, MrfRelaxation, relax
 from blocklp.problems.mrf.rounding import incumbent, rounded
 from blocklp.problems.mrf.tightening import tightened_local_polytope
@@ -165,9 +165,9 @@ def solve_mrf(
     for k, (relaxation, solution, mrf) in enumerate(zip(relaxations, solutions, mrfs, strict=True)):
         own = begun.get(k)
         if own is not None and own.closed:
-            best = Labelled(own.labels, float(mrf.energy(own.labels.numpy())))
+            best = own.best
         else:
-            labels = [] if own is None else [own.labels]
+            labels = [] if own is None else [own.best.labels]
             best = rounded(relaxation, solution, before(deadline, sum(closing[k + 1 :])), labels)
         results.append(_between(solution, _searched(mrf, best, heuristic, deadline), mrf.top))
     return results
@@ -261,13 +261,12 @@ def _tightened(relaxation: MrfRelaxation, budget: Budget, *, time_limit: bl.Dead
         labels = best.labels.long().cpu()
         return found, Labelled(labels, float(mrf.energy(labels.numpy())))
 
-    begun = _passed([relaxation], time_limit, options).get(0)
-    known = incumbent(mrf, time_limit.within(FIRST * time_limit.left()), [] if begun is None else [begun.labels])
+    begun = passed(relaxation, time_limit, SLOWS) if options.get("method", "auto") == "auto" else None
     if begun is not None:
-        options |= {"warm_start": begun.state, "method": begun.method}
-        if begun.interrupted:
-            options["callback"] = stop
-    elif _averages(relaxation, options):
+        stopped = {"callback": stop} if begun.interrupted else {}
+        return tightened_local_polytope(relaxation, begun.best, budget, begun, time_limit=time_limit, **{**options, **stopped})
+    known = incumbent(mrf, time_limit.within(FIRST * time_limit.left()))
+    if _averages(relaxation, options):
         first = {k: v for k, v in options.items() if k != "told"}
         if budget.rounds:
             first["passes"] = min(budget.passes, options.get("passes", budget.passes))

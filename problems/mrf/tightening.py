@@ -6,7 +6,10 @@ other blocks).  If a cluster c takes over those of its edges, the bound grows by
 .. math:: d(c) = \min_{x_c} \sum_{e \subset c} b_e(x_e) - \sum_{e \subset c} \min_{x_e} b_e(x_e) \ge 0
 
 (D. Sontag, T. Meltzer, A. Globerson, T. Jaakkola and Y. Weiss, Tightening LP relaxations for MAP using message passing, UAI 2008).
-Candidates are the chordless cycles of the graph of pair factors.  Binary pairwise models without infinite entries are tightened as
+Candidates are the chordless cycles of the graph of pair factors.  Where no one gains by itself, which is no proof that all together
+gain nothing, those come in turn that hold most of the gap to the best labelling :math:`x^*`, which is the sum of
+:math:`b_f(x^*_f) - \min_{x_f} b_f(x_f)` over all blocks.  Large models pass messages between rounds
+(:mod:`blocklp.problems.mrf.messages`).  Binary pairwise models without infinite entries are tightened as
 QPBO instances, whose search knows longer cycles and cliques (:mod:`blocklp.problems.qpbo.clusters`).
 """
 
@@ -18,7 +21,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-import networkx
 import numpy as np
 import torch
 from torch import Tensor
@@ -27,54 +29,32 @@ import blocklp as bl
 from blocklp.oracles.joint import Joint
 from blocklp.oracles.pairwise import Pairwise
 from blocklp.problems.discrete.tightening import Labelled, Problem, tightened
+from blocklp.problems.mrf.cycles import LARGEST, cycles
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.marginals import Scope
+from blocklp.problems.mrf.messages import SHARE, SLOWS, Messages, Passed, loops_for
 from blocklp.problems.mrf.relaxation import MrfRelaxation, cluster_kinds, cluster_name
-from blocklp.problems.mrf.rounding import rounded
+from blocklp.problems.mrf.rounding import improved, rounded
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
 from blocklp.search.tightening import Budget, Clusters, Tightened
-
-MOST_CANDIDATES = 200_000
-"""Cycles looked at, shorter ones first."""
 
 LISTING = 0.2
 """Share of the time left that goes to listing cycles, at most."""
 
-LARGEST_CLUSTER = 1024
-"""Joint labels of a cluster at most."""
+LARGEST_SWEPT = 32_768
+"""Joint labels of a cluster at most where messages are passed between rounds."""
 
-LONGEST = 4
-"""Variables of a cycle at most; where there are none, of up to twice as many."""
+SWEEPS = 30
+"""Pairs of sweeps of messages between rounds at most."""
 
-LEAST = 1e-6
-"""Least gain of a cluster, relative to the size of the bound."""
+GROWTH = 4
+"""Joint labels that a round of sweeps adds at most, times the entries of all factors."""
+
+LEAST, LEAST_SWEPT = 1e-6, 1e-10
+"""Least gain of a cluster, relative to the size of the bound; sweeps gain much more by a cluster than its own edges show."""
 
 CHUNK, TOGETHER = 4_000_000, 10_000
 """Joint labels, and clusters, that are scored at a time."""
-
-
-def cycles(mrf: Mrf, *, time_limit: float | bl.Deadline = math.inf) -> list[Scope]:
-    """List chordless cycles of the graph of pair factors as sets of variables, the shortest first.
-
-    Parameters
-    ----------
-    mrf : Mrf
-        The energy.
-    time_limit : float or Deadline
-        Seconds; those found by then are returned.
-    """
-    deadline = bl.Deadline.of(time_limit)
-    graph = networkx.Graph([scope for scope, _ in mrf.factors if len(scope) == 2])
-    for bound in (LONGEST, 2 * LONGEST):
-        small: set[Scope] = set()
-        for c in itertools.islice(networkx.chordless_cycles(graph, length_bound=bound), MOST_CANDIDATES):
-            if deadline.over():
-                break
-            if len(c) > 2 and np.prod(mrf.counts[c].astype(float)) <= LARGEST_CLUSTER:
-                small.add(tuple(sorted(c)))
-        if small:
-            return sorted(small, key=lambda c: (len(c), c))
-    return []
 
 
 def edge_values(relaxation: MrfRelaxation, solution: bl.Solution) -> dict[Scope, Tensor]:
@@ -132,6 +112,8 @@ def violated_clusters(
     solution: bl.Solution,
     candidates: Sequence[Scope],
     most: int,
+    entries: float = math.inf,
+    least: float = LEAST,
     *,
     time_limit: float | bl.Deadline = math.inf,
 ) -> list[Clusters]:
@@ -144,9 +126,11 @@ def violated_clusters(
     solution : Solution
         Of its model.
     candidates : sequence of tuple of int
-        Such as :func:`cycles`.
+        Such as :func:`blocklp.problems.mrf.cycles.cycles`.
     most : int
         Number of clusters at most.
+    entries : float
+        Joint labels of all of them at most.
     time_limit : float or Deadline
         Seconds; candidates that are not looked at by then are left out.
 
@@ -158,9 +142,18 @@ def violated_clusters(
     relaxation.views.learn()
     candidates = [c for c in candidates if c not in relaxation.views]
     gains = scores(relaxation.mrf, edge_values(relaxation, solution), candidates, bl.Deadline.of(time_limit))
-    enough = LEAST * max(float(solution.floor[0]), abs(float(solution.bound[0])))
-    order: IntArray = np.argsort(-gains, kind="stable")
-    return proposed(relaxation, {candidates[k]: float(gains[k]) for k in order[:most].tolist() if gains[k] > enough})
+    enough = least * max(float(solution.floor[0]), abs(float(solution.bound[0])))
+    return proposed(relaxation, _best_of(relaxation.mrf, candidates, gains, enough, most, entries))
+
+
+def _best_of(
+    mrf: Mrf, candidates: Sequence[Scope], gains: FloatArray, enough: float, most: int, entries: float
+) -> dict[Scope, float]:
+    """Gains of the best candidates, those above a least gain, so many of them and of so many joint labels at most."""
+    order: IntArray = np.argsort(-gains, kind="stable")[:most]
+    order = order[gains[order] > enough]
+    sizes = [math.prod(mrf.counts[list(candidates[k])].tolist()) for k in order]
+    return {candidates[k]: float(gains[k]) for k in order[np.cumsum(sizes) <= entries].tolist()}
 
 
 def proposed(relaxation: MrfRelaxation, gains: dict[Scope, float]) -> list[Clusters]:
@@ -187,7 +180,13 @@ def proposed(relaxation: MrfRelaxation, gains: dict[Scope, float]) -> list[Clust
 
 
 def tightened_local_polytope(
-    relaxation: MrfRelaxation, best: Labelled, budget: Budget, *, time_limit: float | bl.Deadline = math.inf, **options: Any
+    relaxation: MrfRelaxation,
+    best: Labelled,
+    budget: Budget,
+    begun: Passed | None = None,
+    *,
+    time_limit: float | bl.Deadline = math.inf,
+    **options: Any,
 ) -> tuple[Tightened, Labelled]:
     """Tighten a relaxation by edges until its bound meets the best labelling found.
 
@@ -199,6 +198,8 @@ def tightened_local_polytope(
         A labelling to begin with.
     budget : Budget
         How far to go.
+    begun : Passed, optional
+        As for :func:`tightening_of`.
     time_limit : float or Deadline
         Seconds.
     **options
@@ -210,10 +211,10 @@ def tightened_local_polytope(
         As there; labels are int64.
     """
     deadline = bl.Deadline.of(time_limit)
-    return tightened(tightening_of(relaxation, budget.blocks, deadline), best, budget, time_limit=deadline, **options)
+    return tightened(tightening_of(relaxation, budget.blocks, deadline, begun), best, budget, time_limit=deadline, **options)
 
 
-def tightening_of(relaxation: MrfRelaxation, most: int, deadline: bl.Deadline) -> Problem:
+def tightening_of(relaxation: MrfRelaxation, most: int, deadline: bl.Deadline, begun: Passed | None = None) -> Problem:
     """State how a relaxation by edges is tightened, by at most so many clusters in a round.
 
     Parameters
@@ -224,11 +225,87 @@ def tightening_of(relaxation: MrfRelaxation, most: int, deadline: bl.Deadline) -
         Clusters that a round adds at most.
     deadline : Deadline
         For listing cycles, and for every round.
+    begun : Passed, optional
+        Where message passing has brought the relaxation: rounds go on by it.
     """
-    candidates = cycles(relaxation.mrf, time_limit=deadline.within(LISTING * deadline.left()))
+    listing, largest = deadline.within(LISTING * deadline.left()), LARGEST if begun is None else LARGEST_SWEPT
+    given = relaxation, cycles(relaxation.mrf, largest, time_limit=listing), most, deadline
+    rounds = _Rounds(*given) if begun is None else _Sweeps(*given, begun)
     return Problem(
         relaxation.model,
-        search=lambda solution: violated_clusters(relaxation, solution, candidates, most, time_limit=deadline),
-        rounded=lambda solution: rounded(relaxation, solution, deadline),
+        search=rounds.search,
+        rounded=rounds.rounded,
         lifted=lambda solution, labels: relaxation.points.of_labels(labels[None].to(solution.raw_x.device)),
+        options=rounds.options,
     )
+
+
+class _Rounds:
+    """What happens between two solves."""
+
+    least, entries = LEAST, math.inf
+
+    def __init__(self, relaxation: MrfRelaxation, candidates: Sequence[Scope], most: int, deadline: bl.Deadline) -> None:
+        self.relaxation, self._candidates, self._most, self.deadline = relaxation, candidates, most, deadline
+        self.best = Labelled(torch.zeros(relaxation.mrf.n, dtype=torch.int64), math.inf)
+        self.options: dict[str, Any] = {}
+
+    def search(self, solution: bl.Solution) -> list[Clusters]:
+        """Clusters that gain; where none does, those that hold most of the gap to the best labelling.
+
+        Multipliers at which no cluster gains by itself need not be the best ones.
+        """
+        limits = self._most, self.entries
+        found = violated_clusters(self.relaxation, solution, self._candidates, *limits, self.least, time_limit=self.deadline)
+        if found or math.isinf(self.best.energy):
+            return found
+        held: dict[Scope, float] = defaultdict(float)
+        for scope, more in Messages(self.relaxation, None, solution.state).slack(self.best.labels).items():
+            pairs = list(itertools.combinations(scope, 2))
+            for pair in pairs:
+                held[pair] += more / len(pairs)
+        left = [c for c in self._candidates if c not in self.relaxation.views]
+        shares = np.array([sum(held.get(pair, 0.0) for pair in itertools.combinations(c, 2)) for c in left])
+        enough = self.least * max(float(solution.floor[0]), abs(float(solution.bound[0])))
+        return proposed(self.relaxation, _best_of(self.relaxation.mrf, left, shares, enough, *limits))
+
+    def rounded(self, solution: bl.Solution) -> Labelled:
+        """A labelling from a point, or the best one so far."""
+        self.offer(rounded(self.relaxation, solution, self.deadline))
+        return self.best
+
+    def offer(self, found: Labelled) -> None:
+        """Keep the better labelling."""
+        self.best = found if found.energy < self.best.energy else self.best
+
+
+class _Sweeps(_Rounds):
+    """Message passing between two solves."""
+
+    least = LEAST_SWEPT
+
+    def __init__(
+        self, relaxation: MrfRelaxation, candidates: Sequence[Scope], most: int, deadline: bl.Deadline, begun: Passed
+    ) -> None:
+        super().__init__(relaxation, candidates, most, deadline)
+        self.best, self.options = begun.best, {"warm_start": begun.state, "method": begun.method, "resume": self.resumed}
+        self.entries = GROWTH * sum(group.tables.size for group in relaxation.mrf.groups)
+        self._improved: Tensor | None = None
+
+    def resumed(self, state: bl.State) -> bl.State:
+        """Go on from the multipliers of the last round, with its clusters."""
+        messages = Messages(self.relaxation, loops_for(self.relaxation, self.deadline), state)
+        messages.offer(self.best)
+        messages.rise(SWEEPS, SLOWS, self.deadline.within(SHARE * self.deadline.left()))
+        self.offer(messages.best)
+        return messages.state()
+
+    def rounded(self, solution: bl.Solution) -> Labelled:
+        """The best labelling: of the sweeps, or where these found no better one, from the point of the engine."""
+        mrf, labels = self.relaxation.mrf, self.best.labels
+        if labels is self._improved:
+            self.offer(rounded(self.relaxation, solution, self.deadline, [labels]))
+        else:
+            self.offer(improved(mrf, labels[None], self.deadline))
+        self._improved = self.best.labels
+        return self.best

@@ -147,6 +147,11 @@ def test_a_type_without_vertex_table_takes_passes() -> None:
     found = nodes.solve(fixings)
     assert bool((found.bound >= optima(values, fixings, True)).all())
     assert bool((found.bound[(fixings < 0).all(1)] <= worth.sum()).all())
+    free = fixings[:1].clone().fill_(-1)
+    start = nodes.solve(free)
+    assert torch.allclose(nodes.solve(free, start.multipliers, sweeps=0).bound, start.bound)  # a pass, and no more
+    unsolved = nodes.solve(free, sweeps=0).bound
+    assert torch.equal(unsolved, nodes.solve(free, passes=1).bound) and bool((unsolved > start.bound + 0.1).all())
 
 
 @pytest.mark.parametrize("kind", ["edges", "clusters", "packing"])

@@ -130,6 +130,36 @@ def test_budgets_and_limits():
     assert bl.tighten(packing(), triples, cutoff=9.0, tol=0).solution.status == (bl.Status.CUTOFF,)
 
 
+def test_rounds_go_on_from_what_resume_returns():
+    """It gets the multipliers of the round before, and one pass proves what it makes of them."""
+    model, seen = packing(maximize=False), []
+
+    def resume(state):
+        better = model.solve(warm_start=state, passes=200, tol=1e-7)
+        seen.append((dict(state.duals), better))
+        return better.state
+
+    found = bl.tighten(model, triples, bl.search.Budget(rounds=3, blocks=10, passes=50), resume=resume, tol=1e-6)
+    assert len(seen) == len(found.rounds) - 1 >= 2
+    for (given, better), before, after in zip(seen, found.rounds, found.rounds[1:], strict=False):
+        assert "edges" in given
+        assert float(before.bound) - 1e-9 <= float(better.bound) <= float(after.bound) + 1e-6
+    assert float(found.solution.bound) == pytest.approx(float(bl.reference(model).objective[0]), abs=1e-4)
+
+
+def test_an_interrupt_while_resuming_returns_the_best_so_far():
+    model, calls = packing(), itertools.count()
+
+    def resume(state):
+        if next(calls):
+            raise KeyboardInterrupt
+        return state
+
+    found = bl.tighten(model, triples, bl.search.Budget(rounds=8, blocks=4), resume=resume, tol=1e-9)
+    assert next(calls) == 2 and found.solution.status == (bl.Status.INTERRUPTED,)
+    assert len(found.rounds) == 2 and float(found.solution.bound) == float(found.rounds[-1].bound)
+
+
 def test_an_interrupted_search_returns_the_best_so_far():
     def search(solution):
         raise KeyboardInterrupt

@@ -7,9 +7,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 import blocklp as bl
-from blocklp.problems.mrf import Mrf, relax, solve_mrf
+from blocklp.problems.discrete.exact import ExactSettings
+from blocklp.problems.mrf import Mrf, exact, relax, solve_mrf, solve_mrf_exactly
 from blocklp.problems.mrf.messages import Messages, passed
 from blocklp.search.tightening import Budget
 
@@ -82,6 +84,94 @@ def test_clusters_raise_the_bound_of_a_frustrated_triangle() -> None:
     assert bounds == pytest.approx([0.0, 1.0])
 
 
+@pytest.mark.parametrize("hard", [0.0, 0.3])
+@pytest.mark.parametrize("seed", range(3))
+def test_sweeps_go_on_from_multipliers_of_a_smaller_relaxation(seed: int, hard: float) -> None:
+    mrf = random_model(seed, 2, hard)
+    before = Messages(relax(mrf, "edges"), kernels)
+    for _ in range(20):
+        before.sweep()
+    grown = relax(mrf, "edges", itertools.combinations(range(5), 3))
+    after = Messages(grown, kernels, before.state())
+    assert after.bound == pytest.approx(before.bound, abs=1e-9)
+    bounds = [after.bound]
+    for _ in range(100):
+        after.sweep()
+        bounds.append(after.bound)
+    optimum = float(bl.reference(grown.model).objective[0])
+    assert all(b >= a - 1e-9 for a, b in itertools.pairwise(bounds)) and bounds[-1] <= optimum + 1e-7
+    proved = grown.model.solve(method="prox", passes=1, tol=0, warm_start=after.state())
+    assert bounds[-1] - 1e-7 <= proved.bound.item() <= optimum + 1e-7
+    assert bounds[-1] - 1e-7 <= Messages(grown, kernels, proved.state).bound <= optimum + 1e-7
+
+
+def strip(seed: int, nodes: int = 30, labels: int = 20) -> tuple[Mrf, float]:
+    """A strip of triangles, and its least energy by dynamic programming over the labels of two neighbours."""
+    random = np.random.default_rng(seed)
+    near, far = random.normal(size=(nodes, labels, labels)), random.normal(size=(nodes, labels, labels))
+    pairs = [((i, i + 1), near[i]) for i in range(nodes - 1)] + [((i, i + 2), far[i]) for i in range(nodes - 2)]
+    least = near[0]
+    for i in range(nodes - 2):
+        least = (least[:, :, None] + far[i][:, None, :]).min(0) + near[i + 1]
+    return Mrf([labels] * nodes, pairs), float(least.min())
+
+
+def test_tightening_goes_on_by_messages() -> None:
+    mrf, best = strip(0)
+    found = solve_mrf(mrf, tighten=True)
+    assert found.bound <= best + 1e-9 and found.bound == pytest.approx(best, rel=1e-4)
+    assert found.energy == pytest.approx(best)
+    bounds = [float(r.bound[0]) for r in found.rounds]
+    assert bounds == sorted(bounds) and bounds[0] < best - 1
+
+
+def test_slack_of_tables_is_the_gap_between_bound_and_labelling() -> None:
+    mrf, best = strip(1, nodes=9, labels=5)
+    messages = Messages(relax(mrf, "edges", [(0, 1, 2), (5, 6, 7)]), kernels)
+    for _ in range(20):
+        messages.sweep()
+    labels = torch.from_numpy(messages.labelling())
+    messages = Messages(messages.relaxation, kernels, messages.state())  # what nodes hold is in tables then
+    slack = messages.slack(labels)
+    assert set(slack) == {scope for scope in messages.relaxation.views if len(scope) > 1}
+    assert min(slack.values()) >= 0 and messages.bound < best - 0.05
+    assert sum(slack.values()) == pytest.approx(mrf.energy(labels.numpy()) - messages.bound)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_clusters_join_where_none_gains_by_itself(seed: int) -> None:
+    """Of a complete graph of few labels, solved in passes of the engine."""
+    random, scopes = np.random.default_rng(seed), [(i,) for i in range(7)] + [*itertools.combinations(range(7), 2)]
+    mrf = Mrf([4] * 7, [(scope, random.normal(size=(4,) * len(scope))) for scope in scopes])
+    found = solve_mrf(mrf, tighten=True)
+    assert found.bound <= brute_force(mrf) + 1e-9 and found.gap < 1e-4
+    assert found.energy == pytest.approx(brute_force(mrf))
+
+
+def test_an_exact_search_begins_with_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    mrf, best = strip(0)
+    begun = []
+    monkeypatch.setattr(exact, "passed", lambda *given: begun.append(passed(*given)) or begun[-1])
+    settings = ExactSettings(energy_tables=1.0, reduced_table=1)  # neither elimination nor reductions
+    found = solve_mrf_exactly(mrf, settings=settings)
+    assert found.proven and found.energy == pytest.approx(best) and len(begun) >= 1
+
+
+def test_an_interrupt_between_rounds_leaves_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    mrf, best = strip(0)
+    begin, calls = Messages.__init__, itertools.count()
+
+    def interrupted(self: Messages, *given: object) -> None:
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        begin(self, *given)
+
+    monkeypatch.setattr(Messages, "__init__", interrupted)
+    found = solve_mrf(mrf, tighten=True)
+    assert next(calls) == 3 and found.relaxation.status == (bl.Status.INTERRUPTED,)
+    assert len(found.rounds) == 2 and found.bound == float(found.rounds[-1].bound[0]) <= best <= found.energy + 1e-9
+
+
 def test_loops_do_what_their_source_says() -> None:
     plain = SimpleNamespace(sweep=kernels.sweep.py_func, label_in_turn=kernels.label_in_turn.py_func)
     relaxation = relax(random_model(5, 3, 0.2), "edges")
@@ -109,7 +199,7 @@ def large_model(seed: int, order: int) -> Mrf:
 def test_solves_that_begin_with_messages_enclose_the_optimum(order: int, tighten: bool) -> None:
     models = [large_model(seed, order) for seed in range(2)] + [Mrf([2, 2], [((0, 1), [[0, 1], [2, 3]])])]
     assert [passed(relax(mrf, "edges"), bl.Deadline()) is None for mrf in models] == [False, False, True]
-    options = {"tighten": Budget(rounds=2)} if tighten else {}
+    options = {"tighten": Budget(rounds=2), "passes": 60} if tighten else {}
     for mrf, found in zip(models, solve_mrf(models, "edges", tol=1e-5, time_limit=30, **options), strict=True):
         best = brute_force(mrf)
         assert found.bound <= best + 1e-9 <= found.energy + 2e-9

@@ -183,6 +183,7 @@ def test_tightened_bounds_are_those_of_the_clusters_that_joined(seed, least, har
         incumbent(mrf, bl.Deadline()),
         bl.search.Budget(passes=100),
         tol=1e-5,
+        passes=300,
         told=lambda r, energy: told.append((r, energy)),
     )
     relaxation.views.learn()
@@ -197,7 +198,7 @@ def test_tightened_bounds_are_those_of_the_clusters_that_joined(seed, least, har
     assert np.isinf(labelled.energy) or found.solution.primal.item() <= labelled.energy + 1e-9
     for blocks in relaxation.model.blocks:
         assert float(blocks.type.constraints().violation(point[:, blocks.scope]).max()) < 1e-9
-    solved = solve_mrf(mrf, "edges", tighten=bl.search.Budget(passes=100), tol=1e-5)
+    solved = solve_mrf(mrf, "edges", tighten=bl.search.Budget(passes=100), tol=1e-5, passes=300)
     assert solved.bound <= best + 1e-7 and solved.energy >= best and solved.rounds
 
 
