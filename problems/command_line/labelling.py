@@ -13,10 +13,9 @@ from rich.text import Text
 
 import blocklp as bl
 from blocklp.errors import OptionError
-from blocklp.general_solvers.solvers import lp_solver
 from blocklp.problems.command_line.options import Output, Solving
 from blocklp.problems.command_line.process import EXIT_INTERRUPTED, EXIT_STOPPED, interruptible
-from blocklp.problems.command_line.reference import compare
+from blocklp.problems.command_line.reference import check_solver, compare
 from blocklp.problems.command_line.report import ExactRow, RelaxationRow, exact_json, show, show_exact, to_json
 from blocklp.problems.discrete.exact import ExactResult
 from blocklp.problems.discrete.together import share
@@ -50,6 +49,8 @@ class SolvableFiles:
         Gives the model of an instance by its number, for the comparison with another solver.
     search : callable
         Takes the number of an instance, ``time_limit`` and ``callback``, and returns its exact solution.
+    tightened : bool
+        Whether models grow as they are solved: the comparison is with the last one then.
     """
 
     names: Sequence[tuple[str, int, int, str]]
@@ -57,6 +58,7 @@ class SolvableFiles:
     solve: Callable[..., Sequence[QpboSolution | MisSolution | MrfSolution]]
     model: Callable[[int], bl.Model]
     search: Callable[..., ExactResult]
+    tightened: bool = False
 
 
 def answer(asked: SolvableFiles, solving: Solving, output: Output, deadline: bl.Deadline) -> None:
@@ -87,17 +89,19 @@ def _relaxed(asked: SolvableFiles, solving: Solving, output: Output, deadline: b
         for file, _, _, note in asked.names:
             if note:
                 errors.print(Text(f"{file}: {note}"))
-    # First, so that an unknown or missing solver is told before the work.
-    with interruptible(), nullcontext() if output.quiet else ElapsedTime(f"solving the LP by {output.reference}"):
-        others = [None if output.reference is None else compare(asked.model(i), output.reference) for i in range(len(asked.names))]
+    if output.reference is not None:
+        check_solver(output.reference)
     with interruptible(), nullcontext() if output.quiet else Progress() as callback:
         found = asked.solve(**given, callback=callback, history=figure is not None)
     solutions = [f.relaxation for f in found]
     status = {s.status[0] for s in solutions}
-    rows = [
-        RelaxationRow(file, n, pairs, f, note, other)
-        for (file, n, pairs, note), f, other in zip(asked.names, found, others, strict=True)
-    ]
+    rows = [RelaxationRow(file, n, pairs, f, note) for (file, n, pairs, note), f in zip(asked.names, found, strict=True)]
+    if output.reference is not None and bl.Status.INTERRUPTED not in status:
+        for i, row in enumerate(rows):
+            model = row.relaxation.solver.models[0] if asked.tightened else asked.model(i)
+            assert isinstance(model, bl.Model)
+            with interruptible(), nullcontext() if output.quiet else ElapsedTime(f"solving {row.file} by {output.reference}"):
+                rows[i] = replace(row, reference=compare(model, output.reference))
     if output.as_json:
         typer.echo(to_json(rows, solving.method))
     else:
@@ -116,7 +120,7 @@ def _exact(asked: SolvableFiles, solving: Solving, output: Output, deadline: bl.
     if output.plot is not None:
         raise OptionError("--plot is about the relaxation; leave it out, or leave --exact out")
     if output.reference is not None:
-        lp_solver(output.reference)  # refuses unknown names before the work
+        check_solver(output.reference)
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     rows: list[ExactRow] = []
     for i, (file, n, pairs, note) in enumerate(asked.names):

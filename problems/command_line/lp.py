@@ -95,15 +95,14 @@ def _lp_command(
             return model_of_rows(given.program, reach=reach)
 
         return run_distributed("lp", part, BY_ROWS | {"tol": tol, "time_limit": deadline}, as_json, told=told)
-    from blocklp.general_solvers.solvers import lp_solver
     from blocklp.lp.solve import solve_linear_program
-    from blocklp.problems.command_line.reference import compare_program
+    from blocklp.problems.command_line.reference import check_solver, compare_program
     from blocklp.problems.lp.readers import read_linear_program
     from blocklp.problems.printing import json_number, json_status
     from blocklp.progress import ElapsedTime
 
     if reference is not None:
-        lp_solver(reference)  # refuses unknown names before the work
+        check_solver(reference)
     with interruptible(), ElapsedTime(f"reading {file.name}"):
         given = read_linear_program(file, max_bytes=reading.max_bytes, time_limit=deadline)
     with interruptible(), ElapsedTime(f"solving {file.name}"):

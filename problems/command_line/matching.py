@@ -51,14 +51,13 @@ def _matching_command(
         return _by_processes(file, output, {"tol": tol, "time_limit": deadline}, max_bytes, as_json)
     import numpy as np
 
-    from blocklp.general_solvers.solvers import lp_solver
-    from blocklp.problems.command_line.reference import compare
+    from blocklp.problems.command_line.reference import check_solver, compare
     from blocklp.problems.matching import MatchingPart, matching_model, read_matching, solve_matching, write_shares
     from blocklp.problems.printing import json_number, json_status, print_values
     from blocklp.progress import ElapsedTime
 
     if reference is not None:
-        lp_solver(reference)  # refuses unknown names before the work
+        check_solver(reference)
     with interruptible(), ElapsedTime(f"reading {file.name}"):
         given = read_matching(file, max_bytes=max_bytes, time_limit=deadline)
     with interruptible(), ElapsedTime(f"matching {given.sources} sources to {given.destinations} destinations"):

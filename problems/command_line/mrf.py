@@ -54,8 +54,6 @@ def _mrf_command(
     """Bound energies of Markov random fields (.uai, .wcsp, .cfn, .wcnf, .opb ..) by their LP relaxation, and find labellings."""
     if solving.exact and (rounds or heuristic or blocks is not MrfBlocksName.auto):
         raise OptionError("--rounds, --blocks and --heuristic are about the relaxation; leave them out, or leave --exact out")
-    if rounds and output.reference is not None:
-        raise OptionError("--reference solves the LP without clusters, --rounds a stronger one; give one of them")
     if reading.one_by_one(tree=solving.exact):
         from blocklp.problems.command_line.file_campaigns import run_files
 
@@ -81,5 +79,6 @@ def _mrf_command(
             solve=lambda **given: solve_mrf(mrfs, chosen, tighten=budget, told=told, heuristic=heuristic, **given),
             model=lambda i: relax(mrfs[i], chosen).model,
             search=lambda i, **given: solve_mrf_exactly(mrfs[i], executor=workers, **given),
+            tightened=rounds > 0,
         )
         answer(asked, solving, output, deadline)

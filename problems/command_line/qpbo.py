@@ -40,8 +40,6 @@ def _qpbo_command(
     output: Output,
 ) -> None:
     """Bound QUBO and max-cut instances by roof duality, tightened by clusters if asked for, and find labellings."""
-    if tighten and output.reference is not None:
-        raise OptionError("--reference solves the LP of roof duality, --tighten a stronger one; give one of them")
     if tighten and solving.exact:
         raise OptionError("--exact chooses its own bounds; leave out --tighten")
     if reading.one_by_one(tree=solving.exact):
@@ -85,5 +83,6 @@ def _qpbo_command(
             solve=lambda **given: solve_qpbo(qubos, tighten, told, **given),
             model=lambda i: roof_duality_model(qubos[i]),
             search=lambda i, **given: solve_qpbo_exactly(qubos[i], branching=rule, executor=workers, **given),
+            tightened=tighten,
         )
         answer(asked, solving, output, deadline)

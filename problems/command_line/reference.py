@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -34,6 +35,14 @@ class Reference:
     def __str__(self) -> str:
         value = "no value" if math.isnan(self.value) else f"{self.value:.9g}"
         return f"{self.solver}: {self.status}, {value}, {self.seconds:.3g} s"
+
+
+def check_solver(solver: str) -> None:
+    """Refuse a solver that is unknown or not installed, before the work: it solves an LP of one variable."""
+    model = bl.Model()
+    model.minimize(model.variable("x", 1, lower=0, upper=1).sum())
+    with suppress(LicenceError):  # which may cover more, and is told with the answers
+        bl.reference(model, solver)
 
 
 def compare(model: bl.Model, solver: str = "highs", *, integers: bool = False, deadline: bl.Deadline = NEVER) -> Reference:

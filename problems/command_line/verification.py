@@ -358,8 +358,8 @@ def _bounds_command(
 
     With --reference, another solver solves the LPs of the outputs, in which neurons have the bounds that were found.
     """
-    from blocklp.general_solvers.solvers import lp_solver
     from blocklp.options import known_device
+    from blocklp.problems.command_line.reference import check_solver
     from blocklp.problems.plot import blank_figure
     from blocklp.problems.printing import json_number
     from blocklp.problems.verification import bounds, images
@@ -369,7 +369,7 @@ def _bounds_command(
     from blocklp.progress import ElapsedTime
 
     if reference is not None:
-        lp_solver(reference)  # refuses unknown names before the work
+        check_solver(reference)
     epsilon, means, stds = images.read_epsilon(eps), images.read_numbers(mean, "--mean"), images.read_numbers(std, "--std")
     figure = None if plot is None else blank_figure(plot)
     deadline = until(time_limit, ctx.obj if isinstance(ctx.obj, float) else None)

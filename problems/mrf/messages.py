@@ -15,6 +15,7 @@ of the relaxation, from where the engine goes on by ``prox``, which rises where 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 
 import blocklp as bl
 from blocklp.deadline import Deadline
+from blocklp.engine.records import Event, relative_gap
 from blocklp.language.handles import Blocks
 from blocklp.oracles.chain import Chain
 from blocklp.oracles.joint import Joint
@@ -77,7 +79,9 @@ class Passed(NamedTuple):
         return "admm" if self.closed else "prox"
 
 
-def passed(relaxation: MrfRelaxation, deadline: Deadline, growth: float = RESTS) -> Passed | None:
+def passed(
+    relaxation: MrfRelaxation, deadline: Deadline, growth: float = RESTS, callback: Callable[[Event], Any] | None = None
+) -> Passed | None:
     """Sweep until the bound meets a labelling or rises by less than a share, for a part of the time.
 
     None for small models, for those with blocks of paths or chains, and without compiled loops.
@@ -90,14 +94,21 @@ def passed(relaxation: MrfRelaxation, deadline: Deadline, growth: float = RESTS)
         For all that is done with the model.
     growth : float
         The share, every few sweeps.
+    callback : callable, optional
+        Gets an event every few sweeps, which are no passes; True ends them as an interrupt does.
     """
     own = deadline.within(SHARE * deadline.left())
     kernels = loops_for(relaxation, own)
     if kernels is None:
         return None
     messages, interrupted = Messages(relaxation, kernels), False
+
+    def told() -> None:
+        if callback is not None and callback(messages.event(deadline.elapsed())):
+            raise KeyboardInterrupt
+
     try:
-        messages.rise(SWEEPS, growth, own)
+        messages.rise(SWEEPS, growth, own, told)
     except KeyboardInterrupt:
         messages.look()
         interrupted = True
@@ -222,14 +233,15 @@ class Messages:
                 self._members, self._costs, self._multipliers, self._found,
             )  # fmt: skip
 
-    def rise(self, sweeps: int, growth: float, deadline: Deadline) -> None:
-        """Sweep until the bound meets a labelling or rises by less than a share, so many times at most."""
+    def rise(self, sweeps: int, growth: float, deadline: Deadline, told: Callable[[], None] = lambda: None) -> None:
+        """Sweep until the bound meets a labelling or rises by less than a share, so many times at most; ``told`` at every look."""
         for count in range(1, sweeps + 1):
             self.sweep()
             over = deadline.over() or count == sweeps
             if over or count % EVERY == 0:
                 before = self.reached
                 self.look()
+                told()
                 if over or self.closed or self.reached - before < growth * self._scale:
                     break
 
@@ -243,6 +255,14 @@ class Messages:
         """Keep the better labelling."""
         if found.energy <= self.best.energy:
             self.best = found
+
+    def event(self, seconds: float) -> Event:
+        """What is known, for a callback."""
+        bound, primal, floor = (
+            torch.tensor([value], dtype=torch.float64) for value in (self.reached, self.best.energy, self._largest)
+        )
+        running = torch.tensor([int(bl.Status.RUNNING)])
+        return Event(0, seconds, bound, primal, relative_gap(primal, bound, floor), running)
 
     @property
     def _scale(self) -> float:

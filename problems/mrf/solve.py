@@ -104,7 +104,7 @@ def solve_mrf(
 ) -> MrfSolution | list[MrfSolution]:
     """Bound energies by their LP relaxation, tightened if asked for, and find labellings.
 
-    With ``method="auto"`` large models outside of paths of states begin with sweeps of message passing
+    With ``method="auto"`` large models outside of paths of states begin with sweeps of message passing, of which callbacks hear
     (:mod:`blocklp.problems.mrf.messages`). Others with hard constraints, or with variables of eight or more labels, are first solved
     by averaging of min-marginals, which deals with them in a fraction of the passes, and only where that comes to rest by the default
     method, from there.
@@ -190,7 +190,7 @@ def _passed(relaxations: list[MrfRelaxation], deadline: bl.Deadline, options: di
         return {}
     found: dict[int, Passed] = {}
     for k, relaxation in enumerate(relaxations):
-        own = passed(relaxation, share(deadline, 1, len(relaxations) - k))
+        own = passed(relaxation, share(deadline, 1, len(relaxations) - k), callback=options.get("callback"))
         if own is not None:
             found[k] = own
             if own.interrupted:
@@ -261,7 +261,8 @@ def _tightened(relaxation: MrfRelaxation, budget: Budget, *, time_limit: bl.Dead
         labels = best.labels.long().cpu()
         return found, Labelled(labels, float(mrf.energy(labels.numpy())))
 
-    begun = passed(relaxation, time_limit, SLOWS) if options.get("method", "auto") == "auto" else None
+    automatic = options.get("method", "auto") == "auto"
+    begun = passed(relaxation, time_limit, SLOWS, options.get("callback")) if automatic else None
     if begun is not None:
         stopped = {"callback": stop} if begun.interrupted else {}
         return tightened_local_polytope(relaxation, begun.best, budget, begun, time_limit=time_limit, **{**options, **stopped})

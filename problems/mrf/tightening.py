@@ -257,14 +257,14 @@ class _Rounds:
         """
         limits = self._most, self.entries
         found = violated_clusters(self.relaxation, solution, self._candidates, *limits, self.least, time_limit=self.deadline)
-        if found or math.isinf(self.best.energy):
+        left = [c for c in self._candidates if c not in self.relaxation.views]
+        if found or not left or math.isinf(self.best.energy):
             return found
         held: dict[Scope, float] = defaultdict(float)
         for scope, more in Messages(self.relaxation, None, solution.state).slack(self.best.labels).items():
             pairs = list(itertools.combinations(scope, 2))
             for pair in pairs:
                 held[pair] += more / len(pairs)
-        left = [c for c in self._candidates if c not in self.relaxation.views]
         shares = np.array([sum(held.get(pair, 0.0) for pair in itertools.combinations(c, 2)) for c in left])
         enough = self.least * max(float(solution.floor[0]), abs(float(solution.bound[0])))
         return proposed(self.relaxation, _best_of(self.relaxation.mrf, left, shares, enough, *limits))

@@ -43,6 +43,10 @@ def test_rounds_of_tightening(tmp_path):
     [tight] = json.loads(run(tmp_path / "cycle.uai.LG", "--json", "--rounds", 3).stdout)
     assert (loose["energy"], tight["energy"]) == (1, 1)
     assert loose["bound"] == pytest.approx(0, abs=1e-3) and tight["bound"] == pytest.approx(1, abs=1e-3)
+    for rounds, optimum in ((0, 0), (3, 1)):
+        given = "--json", "--rounds", rounds, "--reference", "highs"
+        [entry] = json.loads(run(tmp_path / "cycle.uai.LG", *given).stdout)
+        assert entry["reference"]["value"] == pytest.approx(optimum, abs=1e-6)
 
 
 def test_errors_are_one_line(pair):

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import blocklp as bl
+from blocklp.engine.records import Event
 from blocklp.problems.discrete.exact import ExactSettings
 from blocklp.problems.mrf import Mrf, exact, relax, solve_mrf, solve_mrf_exactly
 from blocklp.problems.mrf.messages import Messages, passed
@@ -155,6 +156,22 @@ def test_an_exact_search_begins_with_messages(monkeypatch: pytest.MonkeyPatch) -
     settings = ExactSettings(energy_tables=1.0, reduced_table=1)  # neither elimination nor reductions
     found = solve_mrf_exactly(mrf, settings=settings)
     assert found.proven and found.energy == pytest.approx(best) and len(begun) >= 1
+
+
+def test_callbacks_hear_of_sweeps_and_stop_them() -> None:
+    mrf, best = strip(0)
+    events: list[Event] = []
+    whole = solve_mrf(mrf, passes=30, callback=events.append)
+    sweeps = [e for e in events if e.passes == 0]
+    bounds, energies = (
+        np.concatenate([t.numpy() for t in values]) for values in ([e.bound for e in sweeps], [e.primal for e in sweeps])
+    )
+    assert len(sweeps) > 5 and (np.diff(bounds) >= -1e-9).all() and bounds[-1] <= whole.bound + 1e-6
+    assert (np.diff(energies) <= 0).all() and (energies >= best - 1e-9).all() and (np.diff([e.seconds for e in sweeps]) > 0).all()
+    heard = itertools.count()
+    stopped = solve_mrf(mrf, callback=lambda event: next(heard) == 2)
+    assert next(heard) <= 6 and stopped.relaxation.status == (bl.Status.INTERRUPTED,)
+    assert np.isfinite(stopped.bound) and stopped.bound <= best <= stopped.energy + 1e-9
 
 
 def test_an_interrupt_between_rounds_leaves_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
