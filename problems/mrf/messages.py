@@ -49,8 +49,9 @@ SWEEPS, SHARE = 1000, 0.5
 EVERY, CLOSED = 5, 1e-6
 """Pairs of sweeps after which bound and labelling are looked at, and a relative gap that is none."""
 
-RESTS, SLOWS = 1e-7, 1e-4
-"""Relative growth by then at which the bound hardly rises any more, and at which clusters are worth a look."""
+RESTS, SLOWS, OF_GAP = 1e-7, 1e-4, 0.01
+"""Relative growth by then at which the bound hardly rises any more, and at which clusters are worth a look; but not while it closes as
+much of the gap."""
 
 
 class Passed(NamedTuple):
@@ -242,7 +243,8 @@ class Messages:
                 before = self.reached
                 self.look()
                 told()
-                if over or self.closed or self.reached - before < growth * self._scale:
+                least = min(growth * self._scale, OF_GAP * (self.best.energy - self.reached))
+                if over or self.closed or self.reached - before < least:
                     break
 
     def look(self) -> None:

@@ -29,12 +29,12 @@ def test_a_start_is_trained_and_written(tmp_path, monkeypatch):
 
 
 def test_branching_is_trained_and_used(tmp_path, monkeypatch):
-    monkeypatch.setitem(own.BRANCHING, "ba", own.BranchingFamily("sets", lambda seed: own.independent_set(60, seed)))
+    monkeypatch.setitem(own.BRANCHING, "ba", own.BranchingFamily("sets", lambda seed: own.independent_set(55, seed)))
     file, rule = tmp_path / "f.sparse", tmp_path / "rule.safetensors"
-    found = run("train", "ba", "--learn", "branching", "--output", rule, "--seconds", 4, "--quiet")
+    found = run("train", "ba", "--learn", "branching", "--output", rule, "--seconds", 40, "--quiet")
     assert found.exit_code == 0 and found.stderr == ""
     LearntBranching.load(rule)
-    qubo = own.independent_set(60, 1)
+    qubo = own.independent_set(55, 1)
     lines = [f"{i + 1} {i + 1} {v:.6f}" for i, v in enumerate(qubo.linear)]
     lines += [f"{i + 1} {j + 1} {v / 2:.6f}" for (i, j), v in zip(qubo.edges, qubo.quadratic, strict=True)]
     file.write_text(f"{qubo.n} {len(lines)}\n" + "\n".join(lines) + "\n")
