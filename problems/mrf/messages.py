@@ -50,8 +50,8 @@ EVERY, CLOSED = 5, 1e-6
 """Pairs of sweeps after which bound and labelling are looked at, and a relative gap that is none."""
 
 RESTS, SLOWS, OF_GAP = 1e-7, 1e-4, 0.01
-"""Relative growth by then at which the bound hardly rises any more, and at which clusters are worth a look; but not while it closes as
-much of the gap."""
+"""Relative growth by then at which the bound hardly rises any more, and at which clusters are worth a look; sweeps that close this
+share of the gap go on in any case."""
 
 
 class Passed(NamedTuple):
