@@ -283,7 +283,7 @@ def tighten(
         try:
             stop = told is not None and told(rounds[-1], best)
             if stop or spent >= passes or deadline.over() or not growing:
-                if deadline.over() and growing:  # the limit of passes was that of a round
+                if spent < passes and deadline.over():  # the limit of passes was that of a round
                     late = (Status.TIME_LIMIT if s is Status.PASS_LIMIT else s for s in best.status)
                     best = replace(best, status=tuple(late))
                 break

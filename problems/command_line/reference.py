@@ -64,10 +64,13 @@ def compare(model: bl.Model, solver: str = "highs", *, integers: bool = False, d
     Reference
         The answer.
     """
+    began = time.perf_counter()
     try:
         result = bl.reference(model, solver, integers=integers, time_limit=deadline)
     except LicenceError as error:
         return _refused(solver, error)
+    except KeyboardInterrupt:  # what the command itself found is printed all the same
+        return Reference(solver, "interrupted", math.nan, time.perf_counter() - began)
     return Reference(solver, result.status[0], float(result.objective[0]), result.seconds)
 
 
@@ -78,6 +81,8 @@ def compare_program(program: LinearProgram, solver: str) -> Reference:
         status, point = lp_solver(solver)(program)
     except LicenceError as error:
         return _refused(solver, error)
+    except KeyboardInterrupt:
+        return Reference(solver, "interrupted", math.nan, time.perf_counter() - began)
     return Reference(solver, status, math.nan if point is None else program.value(point), time.perf_counter() - began)
 
 

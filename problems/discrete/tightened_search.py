@@ -260,7 +260,7 @@ class TightenedTree:
         grid: Grid,
         smallest: float,
         run: ExactRun,
-        method: str = "auto",
+        method: str,
     ) -> None:
         self.model, self.nodes, self.method = model, nodes, method
         self.branching, self.best, self.grid, self.smallest, self.run = branching, best, grid, smallest, run

@@ -76,7 +76,7 @@ class Passed(NamedTuple):
 
     @property
     def method(self) -> str:
-        """What goes on from there: "prox", or "admm" where nothing is left to do but to take the point, which it does."""
+        """The method that goes on: "prox", or "admm" where nothing is left to do but to take the point, which it does."""
         return "admm" if self.closed else "prox"
 
 
@@ -259,7 +259,7 @@ class Messages:
             self.best = found
 
     def event(self, seconds: float) -> Event:
-        """What is known, for a callback."""
+        """The bound and the labelling so far, as a callback gets them."""
         bound, primal, floor = (
             torch.tensor([value], dtype=torch.float64) for value in (self.reached, self.best.energy, self._largest)
         )

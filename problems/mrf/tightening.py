@@ -241,7 +241,7 @@ def tightening_of(relaxation: MrfRelaxation, most: int, deadline: bl.Deadline, b
 
 
 class _Rounds:
-    """What happens between two solves."""
+    """The work between two solves."""
 
     least, entries = LEAST, math.inf
 
@@ -257,9 +257,11 @@ class _Rounds:
         """
         limits = self._most, self.entries
         found = violated_clusters(self.relaxation, solution, self._candidates, *limits, self.least, time_limit=self.deadline)
-        left = [c for c in self._candidates if c not in self.relaxation.views]
-        if found or not left or math.isinf(self.best.energy):
+        if found or math.isinf(self.best.energy):
             return found
+        left = [c for c in self._candidates if c not in self.relaxation.views]
+        if not left:
+            return []
         held: dict[Scope, float] = defaultdict(float)
         for scope, more in Messages(self.relaxation, None, solution.state).slack(self.best.labels).items():
             pairs = list(itertools.combinations(scope, 2))

@@ -217,6 +217,20 @@ def test_an_answer_is_printed_although_the_reference_is_refused(write, monkeypat
     assert entry["reference"]["status"] == "refused" and entry["reference"]["value"] is None
 
 
+def test_an_answer_is_printed_although_the_reference_is_interrupted(write, monkeypatch):
+    whole = bl.reference
+
+    def interrupted(model, solver, **options):
+        if model.size == 1:  # to see whether the solver is there
+            return whole(model, solver)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("blocklp.reference", interrupted)
+    [entry] = json.loads(run("qpbo", write("g.mc", TRIANGLE), "--reference", "highs", "--json").stdout)
+    assert entry["bound"] == pytest.approx(-3)
+    assert entry["reference"]["status"] == "interrupted" and entry["reference"]["value"] is None
+
+
 def test_reference_agrees(write):
     [entry] = json.loads(run("qpbo", write("g.mc", TRIANGLE), "--reference", "highs", "--json").stdout)
     assert entry["reference"]["solver"] == "highs"
