@@ -9,7 +9,7 @@ For positive semi-definite K and negative semi-definite :math:`\mu` (on differen
 which is a projection on the simplex (exact, where the thesis has Frank-Wolfe steps; for Potts the problems are the same).
 
 A lattice is positive semi-definite only up to its truncation.  So the way to that minimum is searched exactly, at no cost: P at its
-end is needed in the next step anyway, and no step rises.
+end is needed in the next step anyway, and no step rises.  ``search=False`` goes all the way, as printed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from blocklp.problems.densecrf.run import Run
 from blocklp.problems.method_options import check_counts
 
 
-def dc_neg(run: Run, *, steps: int = 20) -> None:
+def dc_neg(run: Run, *, steps: int = 20, search: bool = True) -> None:
     """Look for a local minimum of the quadratic relaxation from ``run.start``, one filter call a step.
 
     Parameters
     ----------
     run, steps
         As in :func:`blocklp.problems.densecrf.qp_cvx.qp_cvx`.
+    search : bool
+        Whether the best point on the way to each minimum is taken, not the minimum itself.
 
     Raises
     ------
@@ -47,8 +49,11 @@ def dc_neg(run: Run, *, steps: int = 20) -> None:
         gradient = phi + now.pairs + concave_cliques(crf.cliques, now.y)
         scores = now.y - gradient / curvature
         other = Point.at(run, project_to_simplex(scores, crf.deadline))
-        size = line_search(crf, now, other, crf.per_image(gradient * (now.y - other.y)))
-        before, now = now, now.towards(other, size)
+        before = now
+        if search:
+            now = now.towards(other, line_search(crf, now, other, crf.per_image(gradient * (now.y - other.y))))
+        else:
+            now = other
         if run.step(now.y.to(run.start), lambda: torch.equal(now.y, before.y)):  # noqa: B023 (asked before the next step)
             return
 

@@ -10,7 +10,8 @@ steps, and every g gives a lower bound.
 
 The thesis's step (2.2.4.10) is the best one for a y that may move in all directions.  Most points lie on corners of their simplex and
 do not move: here the step is the best one for the face that y lies on, also of closed form, and if the slope at its end says that
-this was too far, a secant step back.  Where pairs weigh more than unaries that is up to ten times as long.
+this was too far, a secant step back.  Where pairs weigh more than unaries that is up to ten times as long.  ``step="printed"`` takes
+the thesis's.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ PART = 2**20
 """Scores that are projected between two looks at a deadline."""
 WEIGHT = 0.1
 """The proximal weight in the energy's unit: bounds and labellings are about as good from 0.05 to 0.2."""
+STEPS = "face", "printed"
+"""Lengths of Frank-Wolfe steps: the best on the face that y lies on, and the best for a y that may move in all directions."""
 
 
-def prox_lp(run: Run, *, weight: float = WEIGHT, outer: int = 25, inner: int = 2, levels: int = LEVELS) -> None:
+def prox_lp(run: Run, *, weight: float = WEIGHT, outer: int = 25, inner: int = 2, levels: int = LEVELS, step: str = "face") -> None:
     r"""Minimise the LP relaxation; round its solution.
 
     Parameters
@@ -46,20 +49,26 @@ def prox_lp(run: Run, *, weight: float = WEIGHT, outer: int = 25, inner: int = 2
         Proximal problems, and Frank-Wolfe steps on each (K and T of the algorithm).
     levels : int
         Levels of the ordered filter.
+    step : str
+        Length of the Frank-Wolfe steps: "face", or "printed" for (2.2.4.10).
 
     Raises
     ------
     OptionError
-        If a number is not positive.
+        If a number is not positive, or the step is none of these.
     """
     if not 0 < weight < float("inf") or outer < 1 or inner < 1:
         raise OptionError(f"weight is {weight}, outer {outer}, inner {inner}; all must be positive")
-    for y in islice(proximal_points(run, run.start, weight, inner, levels), outer):
+    if step not in STEPS:
+        raise OptionError(f"step is {step!r}; give 'face' or 'printed'")
+    for y in islice(proximal_points(run, run.start, weight, inner, levels, step), outer):
         if run.step(y):
             return
 
 
-def proximal_points(run: Run, y: Tensor, weight: float = WEIGHT, inner: int = 2, levels: int = LEVELS) -> Iterator[Tensor]:
+def proximal_points(
+    run: Run, y: Tensor, weight: float = WEIGHT, inner: int = 2, levels: int = LEVELS, step: str = "face"
+) -> Iterator[Tensor]:
     """Solve one proximal problem after another, for as long as somebody asks; the run keeps bounds.
 
     Parameters
@@ -72,6 +81,8 @@ def proximal_points(run: Run, y: Tensor, weight: float = WEIGHT, inner: int = 2,
         Proximal weight, times the unit of the energy.
     inner, levels : int
         Steps on a problem, and levels of the ordered filter.
+    step : str
+        As in :func:`prox_lp`.
 
     Yields
     ------
@@ -80,7 +91,7 @@ def proximal_points(run: Run, y: Tensor, weight: float = WEIGHT, inner: int = 2,
     """
     g, note = level_bound(run)
     while True:
-        y = proximal_problem(run.crf, y, g, None, weight / run.unit, inner, levels, note)
+        y = proximal_problem(run.crf, y, g, None, weight / run.unit, inner, levels, note, step)
         yield y
 
 
@@ -119,6 +130,7 @@ def proximal_problem(
     inner: int,
     levels: int,
     note: Callable[[Tensor], None],
+    step: str = "face",
 ) -> Tensor:
     """Frank-Wolfe steps on the dual of a proximal problem without some labels.
 
@@ -134,7 +146,7 @@ def proximal_problem(
         ``(points, labels)`` bool: labels that a point cannot take, the same at all points of an image.
     weight : Tensor
         ``(images,)`` float64: the proximal weights.
-    inner, levels
+    inner, levels, step
         As for :func:`prox_lp`.
     note : callable
         Called with g after every step.
@@ -154,31 +166,34 @@ def proximal_problem(
 
     y = best(g)
     for _ in range(inner):
-        step = crf.subgradient(y, levels) - g
-        seen = step if absent is None else step.masked_fill(absent, 0)  # all that y depends on
+        way = crf.subgradient(y, levels) - g
+        seen = way if absent is None else way.masked_fill(absent, 0)  # all that y depends on
         if apart:
-            step = seen
+            way = seen
         slope = crf.per_image(seen * y)
-        size = (slope / (weight * bend(crf, seen, y))).nan_to_num(0.0, posinf=1.0).clamp(0, 1)
-        beyond = crf.per_image(seen * best(g + crf.per_point(size) * step)).clamp(max=0)
-        g += crf.per_point(size * (slope / (slope - beyond)).nan_to_num(0.0)) * step
+        bent = bend(crf, seen, y) if step == "face" else crf.per_image(seen.square())
+        size = (slope / (weight * bent)).nan_to_num(0.0, posinf=1.0).clamp(0, 1)
+        if step == "face":
+            beyond = crf.per_image(seen * best(g + crf.per_point(size) * way)).clamp(max=0)
+            size = size * (slope / (slope - beyond)).nan_to_num(0.0)
+        g += crf.per_point(size) * way
         note(g)
         y = best(g)
     return y
 
 
-def bend(crf: DenseCRF, step: Tensor, y: Tensor) -> Tensor:
-    """How much a step ``(points, labels)`` moves y per weight, on the face of the simplices that y lies on: ``(images,)``.
+def bend(crf: DenseCRF, way: Tensor, y: Tensor) -> Tensor:
+    """How much a step of g ``(points, labels)`` moves y per weight, on the face of the simplices that y lies on: ``(images,)``.
 
     Parameters
     ----------
     crf : DenseCRF
         The energy.
-    step, y : Tensor
+    way, y : Tensor
         ``(points, labels)``: the step, and the points.
     """
     free = y > 0
-    moved = step * free
+    moved = way * free
     return crf.per_image(moved.square().sum(1) - moved.sum(1).square() / free.sum(1))
 
 

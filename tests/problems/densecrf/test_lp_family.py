@@ -16,7 +16,7 @@ from blocklp.oracles.filters.divide_and_conquer import divide_and_conquer
 from blocklp.oracles.filters.gaussian import Gaussian
 from blocklp.oracles.filters.permutohedral import Lattice
 from blocklp.problems.densecrf import Cliques, DenseCRF, Kernel, Result, image_features, solve_densecrf
-from blocklp.problems.densecrf.prox_lp import project_to_simplex
+from blocklp.problems.densecrf.prox_lp import project_to_simplex, prox_lp
 from blocklp.problems.densecrf.prox_lp_variants import absent_labels, fix_others, prox_lp_acc, prox_lp_l, unsure_points
 from blocklp.problems.densecrf.rounding import draw_labelling, kleinberg_tardos
 from blocklp.problems.densecrf.run import Run
@@ -104,6 +104,28 @@ def test_steps_are_as_printed() -> None:
     for wrong in ({"step": "short"}, {"levels": 1}, {"steps": 0}):
         with pytest.raises(OptionError):
             go(sg_lp, field, **wrong)
+
+
+@pytest.mark.parametrize("weight", [1e-3, 0.1, 10.0])
+def test_proximal_steps_are_as_printed(weight: float) -> None:
+    """2.2.4.10: A alpha moves towards A s by <A alpha - A s, y> / (lambda |A alpha - A s|^2), between 0 and 1; g is -A alpha."""
+    field = crf(3, 4)
+    scale, start, g = weight / field.unit, (-field.unary).softmax(1), field.subgradient(field.level, 2)
+
+    def primal() -> Tensor:
+        return project_to_simplex(start - scale * (field.unary + g))
+
+    for inner in (1, 2, 3):
+        y = primal()
+        s = field.subgradient(y, 8)
+        size = ((s - g) * y).sum() / (scale * (s - g).square().sum())
+        g = g + size.clamp(0, 1) * (s - g)
+        found = go(prox_lp, field, start, weight=weight, outer=1, inner=inner, levels=8, step="printed")
+        torch.testing.assert_close(found.y, primal(), rtol=1e-9, atol=1e-12)
+    found = go(prox_lp, field, start, weight=weight, outer=100, step="printed")
+    assert found.bound.item() <= explicit_lp(field) + 1e-9
+    with pytest.raises(OptionError, match="'face' or 'printed'"):
+        go(prox_lp, field, step="best")
 
 
 def test_subgradients_on_the_labels_of_the_start() -> None:

@@ -268,7 +268,7 @@ def test_relaxed_energy_never_rises(method: str, kind: type, compatibility: str,
 
 
 def test_dc_neg_searches_the_way_on_an_indefinite_kernel() -> None:
-    # With a diagonal of 0.1, full steps would go past the least energy, from label to label for ever.
+    # With a diagonal of 0.1, full steps go past the least energy, from label to label for ever.
     class Apart(Gaussian):
         def filter(self, values: Tensor) -> Tensor:
             return super().filter(values) - 0.9 * values
@@ -279,10 +279,13 @@ def test_dc_neg_searches_the_way_on_an_indefinite_kernel() -> None:
 
     features = torch.tensor([[0.0], [0.1]], dtype=torch.float64)
     field = DenseCRF(torch.tensor([[0.0, 0.1], [0.1, 0.0]], dtype=torch.float64), (Kernel(Apart(features), 1.0, False),))
-    run = Recorder(field, torch.tensor([[0.7, 0.3], [0.2, 0.8]], dtype=torch.float64))
+    start = torch.tensor([[0.7, 0.3], [0.2, 0.8]], dtype=torch.float64)
+    run, printed = Recorder(field, start), Recorder(field, start)
     dc_neg(run)
     energies = [concave_energy(field, y) for y in run.points]
     assert max(np.diff(energies)) <= 1e-12
+    dc_neg(printed, search=False)
+    assert len(printed.points) == 21 and concave_energy(field, printed.points[-1]) > energies[-1] + 0.05
     assert run.result().energy.item() == pytest.approx(everything(field).min().item())
 
 
