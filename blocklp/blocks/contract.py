@@ -291,10 +291,12 @@ class BlockType:
         with costs and rows that only charge for what blocks use.
     stateless : bool
         Whether nothing but ``block_data`` tells its objects apart or can change: without any, what one says
-        is asked once for all models that share it, and it must be hashable. Classes state it anew.
+        is asked once for all of the class. Classes state it anew.
     private_coordinates : int
         How many coordinates, the last ones, no other block may share where functions of one block serve
         (:class:`HasProxBlock`); all others must be shared.
+    kept : tuple of str
+        Names of attributes that keep what follows from the others, and tell no objects apart.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -309,6 +311,7 @@ class BlockType:
     nonnegative_costs: bool = False
     stateless: bool = False
     private_coordinates: int = 0
+    kept: tuple[str, ...] = ()
 
     #: ``"lower"`` and ``"upper"`` where the block's own bounds are 0 and 1 because none were given: variables
     #: that reach beyond these are refused where such blocks are added.
@@ -399,6 +402,21 @@ class BlockType:
 
     def __repr__(self) -> str:
         return f"{self.name}()"
+
+
+class Stateless:
+    """A stateless type without block data as a key: another object of its class says the same."""
+
+    __slots__ = ("kind",)
+
+    def __init__(self, kind: BlockType) -> None:
+        self.kind = kind
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stateless) and type(self.kind) is type(other.kind)
+
+    def __hash__(self) -> int:
+        return hash(type(self.kind))
 
 
 def pick(values: Tensor, rows: Rows) -> Tensor:

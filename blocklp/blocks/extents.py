@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from blocklp.blocks.capabilities import stated_rows_of
-from blocklp.blocks.contract import BlockType, Constraints
+from blocklp.blocks.contract import BlockType, Constraints, Stateless
 from blocklp.rounding import rounding
 
 HULL_DIM = 64
@@ -60,8 +60,9 @@ def extent(kind: BlockType, rows: int, count: int, dim: int) -> Extent:
     Extent
         With sides ``(rows, count, dim)`` float64.
     """
-    ask = _asked_once if kind.stateless and not kind.tensors() else _asked
-    return ask(kind, rows, count, dim)
+    if kind.stateless and not kind.tensors():
+        return _asked_once(Stateless(kind), rows, count, dim)
+    return _asked(kind, rows, count, dim)
 
 
 def _asked(kind: BlockType, rows: int, count: int, dim: int) -> Extent:
@@ -82,7 +83,10 @@ def _asked(kind: BlockType, rows: int, count: int, dim: int) -> Extent:
     return Extent(least, -values[dim:].movedim(0, -1), torch.unique(points, dim=0) if few else None)
 
 
-_asked_once = functools.lru_cache(16)(_asked)  # thousands of models may share a type
+@functools.lru_cache(16)
+def _asked_once(which: Stateless, rows: int, count: int, dim: int) -> Extent:
+    """Ask one object of a class that tells none apart: thousands of models may hold such blocks."""
+    return _asked(which.kind, rows, count, dim)
 
 
 def _answers(kind: BlockType, costs: Tensor, rows: int, count: int, kept: bool) -> tuple[Tensor, Tensor]:

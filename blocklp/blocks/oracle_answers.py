@@ -12,7 +12,7 @@ from blocklp.blocks.capabilities import (
     integer_constraints_of,
     value_error_of,
 )
-from blocklp.blocks.contract import BlockType
+from blocklp.blocks.contract import BlockType, Stateless
 from blocklp.blocks.formulas import check_formulas
 from blocklp.errors import OracleError
 
@@ -49,7 +49,10 @@ def ask(kind: BlockType, batch: int, count: int, dim: int) -> None:
             _check_value(kind, cost, answer[0], kind.min_value(cost), "min_value")
 
 
-ask_known = functools.lru_cache(16)(ask)  # thousands of models may share a type
+@functools.lru_cache(16)
+def ask_known(which: Stateless, batch: int, count: int, dim: int) -> None:
+    """:func:`ask` one object of a class that tells none apart: thousands of models may hold such blocks."""
+    ask(which.kind, batch, count, dim)
 
 
 def check_answer(kind: BlockType, cost: Tensor, answer: object, largest: float = 0.0) -> float:

@@ -27,10 +27,43 @@ def difference(one: BlockType, other: BlockType) -> str | None:
     return None
 
 
+def one_for_both(one: BlockType, other: BlockType) -> bool:
+    """Whether types are known to differ in nothing but their block data, private attributes included.
+
+    Two types of one model may differ in more than what they name as block data: what cannot be compared
+    counts as a difference.
+    """
+    if one is other:
+        return True
+    if type(one) is not type(other) or any(vars(kind).get("__slots__") for kind in type(one).__mro__):
+        return False
+    mine, theirs = _own(one), _own(other)
+    return mine.keys() == theirs.keys() and all(_equal(value, theirs[key]) for key, value in mine.items())
+
+
+def with_other_data(kind: BlockType, data: dict[str, Tensor]) -> BlockType:
+    """A copy with other block data; kept properties, which may follow from these, are asked anew."""
+    other = kind.with_data(**data)
+    for name in [name for name in vars(other) if _cached(other, name)]:
+        del vars(other)[name]
+    return other
+
+
+def _own(kind: BlockType) -> dict[str, object]:
+    """All attributes but block data and what follows from other attributes."""
+    follow = {*kind.block_data, *kind.kept}
+    return {k: v for k, v in vars(kind).items() if k not in follow and not _cached(kind, k)}
+
+
 def _stated(kind: BlockType) -> dict[str, object]:
     """Attributes that a type was given: private ones and cached properties follow from the others."""
     public = {k: v for k, v in vars(kind).items() if k[0] != "_"}
-    return {k: v for k, v in public.items() if not isinstance(getattr(type(kind), k, None), cached_property)}
+    return {k: v for k, v in public.items() if not _cached(kind, k)}
+
+
+def _cached(kind: BlockType, name: str) -> bool:
+    """Whether an attribute is a property that is kept."""
+    return isinstance(getattr(type(kind), name, None), cached_property)
 
 
 def _equal(one: object, other: object) -> bool:

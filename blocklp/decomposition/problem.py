@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -41,7 +42,7 @@ class Group:
     Attributes
     ----------
     name : str
-        Name of the handle that :meth:`Model.add` returned; identifies the group in states.
+        Name of the handle that :meth:`Model.add` returned, the first one of several.
     type : BlockType
         The type, with its block data on the solver's device.
     blocks, dim : int
@@ -55,6 +56,8 @@ class Group:
         ``(batch, blocks)`` in the working dtype: 1 for valid blocks, 0 for padding; None if all are valid.
     known : Tensor or None
         ``(batch or 1, points, blocks or 1, dim)`` float64: points of the blocks, where some are known.
+    added : tuple of tuple
+        Names of several handles with their numbers of blocks, in order; empty where there is one.
     """
 
     name: str
@@ -65,6 +68,14 @@ class Group:
     coupled: Tensor
     valid: Tensor | None = None
     known: Tensor | None = None
+    added: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def named(self) -> list[tuple[str, slice]]:
+        """The names that identify the blocks in states, and the places of those of each."""
+        added = self.added or ((self.name, self.blocks),)
+        stops = accumulate(count for _, count in added)
+        return [(name, slice(stop - count, stop)) for (name, count), stop in zip(added, stops, strict=True)]
 
     @property
     def stop(self) -> int:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from blocklp.blocks.box import BOX
-from blocklp.blocks.contract import BlockType
+from blocklp.blocks.contract import BlockType, Stateless
 from blocklp.blocks.oracle_answers import ask, ask_known
 from blocklp.errors import ModelError, NonFiniteError, ScopeError, ShapeError, UnknownNameError
 from blocklp.language.coefficients import all_finite
@@ -370,7 +370,7 @@ class BatchStatement(Sequence[Statement]):
     def _ask_once(kind: BlockType, count: int, dim: int) -> None:
         """Call the oracle on two costs, so that a wrong one is refused where it is declared."""
         if kind.stateless and not kind.tensors():
-            ask_known(kind, 2, 3, dim)
+            ask_known(Stateless(kind), 2, 3, dim)
             return
         few = min(count, TRIED)
         own = {k: t[:, :few] for k, t in kind.tensors().items()}

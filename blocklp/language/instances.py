@@ -47,6 +47,8 @@ class Members:
         What the instances know them by.
     maps : tuple or None
         Maps of the caller's in the place of index maps.
+    added : tuple of tuple
+        As :attr:`Group.added`.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Members:
     counts: Tensor | None
     stated: Any
     maps: tuple[Linear, Linear] | None = None
+    added: tuple[tuple[str, int], ...] = ()
 
     @property
     def scope(self) -> Tensor:
@@ -87,6 +90,11 @@ class Instances:
     def rows(self) -> Sequence[Rows]:
         """Rows beside the blocks, of a model that compiles alone."""
         return self.models[0].rows
+
+    @property
+    def whole(self) -> bool:
+        """Whether this process states all blocks: others may have more of a name."""
+        return all(m.part is None for m in self.models)
 
     def members(self) -> Iterator[Members]:
         """The blocks, by name and size; each size of a name is a group (:func:`name_of_size`).

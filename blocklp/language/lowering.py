@@ -24,6 +24,7 @@ from blocklp.errors import OracleError
 from blocklp.language.expression import Expression, Values
 from blocklp.language.handles import Rows
 from blocklp.language.instances import BUILDING, Instances, Members, leading, padded, taken
+from blocklp.language.small_groups import Added, together
 from blocklp.language.variable_bounds import Bounds
 
 
@@ -59,11 +60,14 @@ def assemble(instances: Instances, bounds: Bounds, device: torch.device) -> Deco
     members, needs_box = list(instances.members()), instances.present
     for same in members:
         needs_box.scatter_(1, same.columns.flatten(1), False)
-    groups, indices, start = [], [], 0
-    maps: dict[tuple[int, int], tuple[Linear, Linear]] = {}
+    added = []
     for same in members:
         deadline.check(BUILDING)
-        kind, points = instances.restricted(same, lower, upper, needs_box)
+        added.append(Added(same, *instances.restricted(same, lower, upper, needs_box)))
+    groups, indices, start = [], [], 0
+    maps: dict[tuple[int, int], tuple[Linear, Linear]] = {}
+    for same, kind, points in together(added) if instances.whole else added:
+        deadline.check(BUILDING)
         if kind.nonnegative_costs:
             kind = NonnegativeCosts(kind, taken(upper, instances.own(same.scope)))
         if same.maps is not None:
@@ -216,4 +220,5 @@ def _group(
     if members.counts is not None:
         valid = instances.own(leading(members.counts, blocks)).to(device, torch.float64)
     coupled = torch.ones(dim, dtype=torch.float64, device=device)
-    return Group(members.name, kind.to(torch.float64, device), blocks, dim, start, coupled, valid)
+    kind, added = kind.to(torch.float64, device), members.added
+    return Group(members.name, kind, blocks, dim, start, coupled, valid, added=added)

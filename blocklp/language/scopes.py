@@ -27,7 +27,8 @@ def scope_of(model: Space, scope: View | Sequence[View], block_type: BlockType, 
     model : Space
         The model of the variables.
     scope : View or sequence of View
-        A view ``(blocks, dim)``, or one view ``(blocks,)`` or ``(blocks, k)`` after the other.
+        A view ``(blocks, dim)``, or one view ``(blocks,)`` or ``(blocks, k)`` after the other; those of one
+        block may be single variables.
     block_type : BlockType
         The type of the blocks.
     none : bool
@@ -53,14 +54,14 @@ def scope_of(model: Space, scope: View | Sequence[View], block_type: BlockType, 
         raise ScopeError(f"the scope holds variables of another model; {need}")
     if isinstance(scope, View):
         index = scope.index.clone()  # the handle's own
-        index = index[None] if index.dim() == 1 and block_type.dim != 1 else index
+        index = index[None] if index.dim() == 0 or (index.dim() == 1 and block_type.dim != 1) else index
         index = index[:, None] if index.dim() == 1 else index
     else:
-        columns = [v.index[:, None] if v.index.dim() == 1 else v.index for v in views]
+        columns = [v.index.reshape(-1, 1) if v.index.dim() < 2 else v.index for v in views]
         lengths = {len(c) for c in columns if c.dim() == 2}
         if len(lengths) != 1 or any(c.dim() != 2 for c in columns):
             shapes = [v.shape for v in views]
-            need = "index scalars as x[[i]]"
+            need = "the first axis of each is that of blocks, and single variables are those of one block"
             raise ScopeError(f"the views of a scope need one entry a block, got shapes {shapes}; {need}")
         index = torch.cat(columns, 1)
     if index.dim() != 2 or not index.shape[1] or not (len(index) or none):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from blocklp.blocks.box import BOX
-from blocklp.blocks.contract import BlockType
+from blocklp.blocks.contract import BlockType, Stateless
 from blocklp.blocks.data_gradients import refuse_without_gradients
 from blocklp.blocks.oracle_answers import ask, ask_known
 from blocklp.blocks.ragged import Ragged
@@ -24,6 +24,7 @@ from blocklp.language.handles import ROWS, Blocks, Rows, name_of_size
 from blocklp.language.model_summary import summary
 from blocklp.language.row_constraint import RowConstraint
 from blocklp.language.scopes import refuse_beyond_defaults, scope_of
+from blocklp.language.taken_names import TakenNames
 from blocklp.options import hook, of_type, shown, text
 from blocklp.tables import as_html, as_text, listed
 
@@ -51,6 +52,7 @@ class Statement(Declared):
         self.objective: Expression | None = None
         self.maximizing: bool = False
         self.repair: PrimalRepair | None = None
+        self._taken = TakenNames()
 
     def add(
         self,
@@ -73,7 +75,9 @@ class Statement(Declared):
             The type, with its block data; or a comparison of linear expressions, which takes no scope.
         scope : View or sequence of View
             Either one view per position, each ``(blocks,)`` (or several positions at once, ``(blocks, k)``),
-            or a single view ``(blocks, dim)``; a view ``(dim,)`` alone is one block.
+            or a single view ``(blocks, dim)``; a view ``(dim,)`` alone is one block, and so are single
+            variables, as ``[x[0], x[1]]``. Blocks of equal types that are added few at a time are solved
+            together, as if added in one call.
         name : str, optional
             Name of the handle; the type's name, numbered, by default.
         to_dual, to_primal : callable, optional
@@ -109,9 +113,10 @@ class Statement(Declared):
         hook(to_primal, "to_primal")
         index = scope_of(self, scope if scope is not None else (), block_type, none=self.part is not None)
         refuse_beyond_defaults(self, index, block_type)
-        taken = self._names()
-        name = next(own for own in _bases(name, block_type.name) if name is not None or own not in taken)
-        if name in (BOX, ROWS):
+        taken = self._taken.among(self.blocks, self.rows)
+        if name is None:
+            name = self._taken.free(block_type.name, self.blocks, self.rows)
+        if text(name, "the name of blocks") in (BOX, ROWS):
             what = "the box of variables that need one" if name == BOX else "the prices of rows"
             raise ModelError(f"the name {name!r} is kept for {what}; choose another name")
         if name in taken:
@@ -202,7 +207,7 @@ class Statement(Declared):
     def _add_constraint(self, stated: RowConstraint, name: str | None) -> Rows:
         if stated.model is not self:
             raise ModelError(OTHER_MODEL)
-        taken = self._names()
+        taken = self._taken.among(self.blocks, self.rows)
         if name is None:
             name = next(free for n in count(len(self.rows) + 1) if (free := f"rows_{n}") not in taken)
         elif text(name, "the name of rows") in taken:
@@ -352,7 +357,7 @@ class Statement(Declared):
         if blocks.given is not None:
             refuse_without_gradients(blocks.given, self.batch, count, dim)
         if kind.stateless and not kind.tensors():
-            ask_known(kind, 2, 3, dim)
+            ask_known(Stateless(kind), 2, 3, dim)
         elif count:
             ask(kind, self.batch, count, dim)
 

@@ -113,7 +113,7 @@ def take(
     State
         Multipliers, weights and, of a primal-dual method, its saddle, in the sense of minimisation.
     """
-    parts = {g.name: g.view(duals) for g in problem.groups}
+    parts = {name: g.view(duals)[:, own] for g in problem.groups for name, own in g.named}
     for group in problem.groups:
         if group.name == BOX:
             own = parts[BOX] if group.valid is None else parts[BOX] * group.valid[..., None]
@@ -128,9 +128,10 @@ def take(
     x, y, weight = memory
     in_blocks = y.shape[1] - (problem.copies - problem.in_blocks)
     rows = {
-        g.name: own.transpose(1, 2)
+        name: own.transpose(1, 2)[:, blocks]
         for g, own in by_groups(problem, y[:, :in_blocks], list(map(stated_rows, problem.groups)))
-        if g.name != BOX
+        for name, blocks in g.named
+        if name != BOX
     }
     if problem.rows is not None:
         rows[ROWS] = y[:, in_blocks:, None]
@@ -171,12 +172,13 @@ def memory_of(problem: Decomposition, state: State) -> Memory | None:
         if not all_finite(beside):
             raise NonFiniteError("the saddle of the warm start holds NaN or infinite duals of rows")
         y[:, in_blocks : in_blocks + beside.shape[1]] = beside[..., 0].to(y)
-    for group, own in by_groups(problem, y[:, :in_blocks], counts):
-        known = saddle.rows.get(group.name)
-        if known is not None and known.shape[2] == own.shape[1] and known.shape[1] <= group.blocks:
+    groups = by_groups(problem, y[:, :in_blocks], counts)
+    for name, own in ((name, own[:, :, blocks]) for g, own in groups for name, blocks in g.named):
+        known = saddle.rows.get(name)
+        if known is not None and known.shape[2] == own.shape[1] and known.shape[1] <= own.shape[2]:
             if not all_finite(known):
                 what = "the saddle of the warm start holds NaN or infinite duals of rows"
-                raise NonFiniteError(f"{what} for {group.name!r}")
+                raise NonFiniteError(f"{what} for {name!r}")
             own[:, :, : known.shape[1]] = known.transpose(1, 2).to(y)
     return x, y, saddle.weight.to(x, copy=True)
 
@@ -221,7 +223,8 @@ def fill(problem: Decomposition, state: State) -> Tensor:
         If it has blocks that the problem does not.
     """
     rows = set() if problem.rows is None else {ROWS}
-    if unknown := state.duals.keys() - {g.name for g in problem.groups} - {BOX} - rows:
+    names = {name for g in problem.groups for name, _ in g.named}
+    if unknown := state.duals.keys() - names - {BOX} - rows:
         what = f"the warm start has multipliers for {sorted(unknown)}"
         raise ModelError(f"{what}, blocks that the model does not have; leave them out")
     if state.batch != problem.batch:
@@ -229,23 +232,24 @@ def fill(problem: Decomposition, state: State) -> Tensor:
         raise ShapeError(f"{what}; use state.select, repeat or concatenate")
     duals = torch.zeros(problem.batch, problem.copies, dtype=problem.cost.dtype, device=problem.cost.device)
     for group in problem.groups:
-        known = state.duals.get(group.name)
-        if known is None:
-            continue
-        known = known.to(problem.cost)
-        if not all_finite(known):
-            what = f"NaN or infinite multipliers for {group.name!r}"
-            raise NonFiniteError(f"the warm start holds {what}; they prove no bound")
-        if group.name == BOX and known.shape[1] <= problem.cost.shape[1]:
-            # Other variables may be boxed now; multipliers of one that is not go to its blocks.
-            known = torch.nn.functional.pad(known, (0, 0, 0, problem.cost.shape[1] - known.shape[1]))
-            known = known.gather(1, _boxed(problem, group))
-        if known.shape[2] != group.dim or known.shape[1] > group.blocks:
-            raise ShapeError(
-                f"the warm start holds {tuple(known.shape[1:])} multipliers for {group.name!r}, "
-                f"the model has {(group.blocks, group.dim)}; blocks may be added, not removed"
-            )
-        group.view(duals)[:, : known.shape[1]].copy_(known)
+        for name, blocks in group.named:
+            if (known := state.duals.get(name)) is None:
+                continue
+            known = known.to(problem.cost)
+            if not all_finite(known):
+                what = f"NaN or infinite multipliers for {name!r}"
+                raise NonFiniteError(f"the warm start holds {what}; they prove no bound")
+            if name == BOX and known.shape[1] <= problem.cost.shape[1]:
+                # Other variables may be boxed now; multipliers of one that is not go to its blocks.
+                known = torch.nn.functional.pad(known, (0, 0, 0, problem.cost.shape[1] - known.shape[1]))
+                known = known.gather(1, _boxed(problem, group))
+            own = group.view(duals)[:, blocks]
+            if known.shape[2] != group.dim or known.shape[1] > own.shape[1]:
+                raise ShapeError(
+                    f"the warm start holds {tuple(known.shape[1:])} multipliers for {name!r}, "
+                    f"the model has {tuple(own.shape[1:])}; blocks may be added, not removed"
+                )
+            own[:, : known.shape[1]].copy_(known)
         if group.valid is not None:  # padding has no multipliers
             group.view(duals).mul_(group.valid[..., None])
     if problem.rows is not None and (prices := state.duals.get(ROWS)) is not None:

@@ -191,9 +191,10 @@ class Rest:
         program = self.program
         rises = torch.zeros(2, program.model.size, dtype=torch.float64)
         for group in program.exact.groups:
-            if group.name not in found.state.duals or not supports(group.type, HasMinMarginals):
+            known = [found.state.duals.get(name) for name, _ in group.named]
+            if any(own is None for own in known) or not supports(group.type, HasMinMarginals):
                 continue
-            cost = program.sense.turn(found.state.duals[group.name][:1])
+            cost = program.sense.turn(torch.cat([own[:1] for own in known if own is not None], 1))
             if cost.shape[1:] != (group.blocks, group.dim):
                 continue
             marginals = group.type.min_marginals(cost)
