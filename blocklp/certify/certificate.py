@@ -211,7 +211,6 @@ def _instance(
 ) -> tuple[float, bool]:
     """Bound of one instance in the sense of minimisation, and whether it proves infeasibility."""
     exact_cost, total, allowance = Exact.of(cost), Fraction(constant), Fraction(0)
-    residual = exact_cost
     for b in model.blocks:
         scope, multipliers = b.scope.numpy(), duals[b.name]
         block_low, block_high = low[scope], high[scope]
@@ -228,8 +227,9 @@ def _instance(
         if value is None:
             return np.inf, True
         total += value
-        residual = residual - Exact.of(multipliers).scatter(scope, model.size)
-    first = 0
+    scopes = np.concatenate([b.scope.numpy().ravel() for b in model.blocks] or [np.zeros(0, np.int64)])
+    shares = np.concatenate([duals[b.name].ravel() for b in model.blocks] or [np.zeros(0)])
+    residual, first = exact_cost - Exact.of(shares).scatter(scopes, model.size), 0
     for handle in model.rows:
         prices = duals[ROWS][first : first + handle.count].reshape(-1)
         first += handle.count

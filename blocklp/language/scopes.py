@@ -99,13 +99,17 @@ def refuse_beyond_defaults(model: Space, index: Tensor, block_type: BlockType) -
     ModelError
         If a variable of :attr:`BlockType.default_sides` does.
     """
-    for side in block_type.default_sides:
-        for variable in model.variables.values():
-            first, stop = variable.columns.start, variable.columns.stop
-            inside = index[(index >= first) & (index < stop)]
-            if not len(inside):
-                continue
-            entries = torch.unravel_index(inside - first, variable.shape or (1,))
+    if not (sides := block_type.default_sides) or not index.numel():
+        return
+    variables = list(model.variables.values())
+    stops = np.cumsum([v.columns.stop - v.columns.start for v in variables])
+    columns = np.unique(index.numpy())
+    owner = np.searchsorted(stops, columns, side="right")
+    for first in np.flatnonzero(np.diff(owner, prepend=-1)):
+        variable = variables[owner[first]]
+        inside = torch.from_numpy(columns[owner == owner[first]])
+        entries = torch.unravel_index(inside - variable.columns.start, variable.shape or (1,))
+        for side in sides:
             bounds = getattr(variable, side).reshape(-1, *(variable.shape or (1,)))[(slice(None), *entries)]
             found = bounds.amin(0) if side == "lower" else bounds.amax(0)
             worst = int(found.argmin() if side == "lower" else found.argmax())
