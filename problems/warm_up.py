@@ -40,7 +40,7 @@ LINEAR_NODES = "blocklp.kernels.dual_simplex_kernels"
 ACTIVE_VERTICES = "blocklp.kernels.vertex_kernels"
 SEARCHES = tuple(
     f"blocklp.problems.{name}_kernels"
-    for name in ("qpbo.annealing", "qpbo.search", "mis.search", "mrf.messages", "verification.ascent")
+    for name in ("qpbo.annealing", "qpbo.cycle", "qpbo.search", "mis.search", "mrf.messages", "verification.ascent")
 )
 
 

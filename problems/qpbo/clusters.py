@@ -29,7 +29,7 @@ from blocklp.deadline import Deadline
 from blocklp.language.statement import Statement
 from blocklp.oracles.boolean_quadric import FourClique, FourCycle, Triangle, pentagonal
 from blocklp.problems.discrete.adjacency import Adjacency, sparse_graph
-from blocklp.problems.discrete.exact import affordable_loops
+from blocklp.problems.discrete.exact import rehearsed_loops
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.results.solution import Solution
 from blocklp.search.tightening import Clusters, fresh
@@ -280,7 +280,7 @@ def _long_cycles(pairs: Pairs, cut: Tensor, most: int, new: int, deadline: Deadl
     # Where all pairs of a node are cut or not, it is only on a cycle that is violated if others are, or if nothing is fractional.
     fractional = (s > LEAST) & (s < 1 - LEAST)
     starts = torch.unique(pairs.ends.cpu()[fractional]) if bool(fractional.any()) else torch.arange(pairs.n)
-    kernels = affordable_loops("blocklp.problems.qpbo.cycle_kernels", deadline)
+    kernels = rehearsed_loops("blocklp.problems.qpbo.cycle_kernels", deadline)
     if kernels is None:
         distance, paths = _by_scipy(pairs, s, starts, deadline)
     else:

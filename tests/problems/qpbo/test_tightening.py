@@ -245,5 +245,5 @@ def test_paths_too_long_to_write_are_left_out_by_both(monkeypatch):
         for compiled in (True, False):
             with monkeypatch.context() as patch:
                 if not compiled:
-                    patch.setattr(clusters, "affordable_loops", lambda *_: None)
+                    patch.setattr(clusters, "rehearsed_loops", lambda *_: None)
                 assert bool(len(clusters._long_cycles(pairs, cut, 10, 10**6, bl.Deadline()).scope)) == there
