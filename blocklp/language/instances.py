@@ -17,6 +17,7 @@ from blocklp.deadline import Deadline
 from blocklp.decomposition.incidence import Linear
 from blocklp.errors import OptionError
 from blocklp.language.handles import Blocks, Rows, name_of_size
+from blocklp.language.small_groups import Together, together
 from blocklp.language.statement import Statement
 from blocklp.language.variable_bounds import (
     Bounds,
@@ -91,23 +92,21 @@ class Instances:
         """Rows beside the blocks, of a model that compiles alone."""
         return self.models[0].rows
 
-    @property
-    def whole(self) -> bool:
-        """Whether this process states all blocks: others may have more of a name."""
-        return all(m.part is None for m in self.models)
-
     def members(self) -> Iterator[Members]:
         """The blocks, by name and size; each size of a name is a group (:func:`name_of_size`).
 
         A model without blocks of a size has zero blocks in that group, of the type that another model has
-        there.
+        there.  Small groups of equal types are one (:mod:`blocklp.language.small_groups`), but in parts of a
+        model: other processes may have more blocks of a name.
         """
-        for same in _by_size(self.models):
+        named = _by_size(self.models)
+        parts = any(m.part is not None for m in self.models)
+        for same, added in map(Together, named) if parts else together(named):
             self.deadline.check(BUILDING)
             counts = [len(b.scope) for b in same]
             scope = padded(torch.cat([b.scope for b in same]), counts, self.width - 1)
             unequal = torch.tensor(counts) if min(counts) < max(counts) else None
-            yield Members(same[0].name, scope.transpose(1, 2), unequal, same, same[0].maps)
+            yield Members(same[0].name, scope.transpose(1, 2), unequal, same, same[0].maps, added)
 
     def own(self, rows: Tensor) -> Tensor:
         """Rows ``(models, ...)`` by instance: ``(batch, ...)``, or ``(1, ...)`` for a single model."""

@@ -24,7 +24,6 @@ from blocklp.errors import OracleError
 from blocklp.language.expression import Expression, Values
 from blocklp.language.handles import Rows
 from blocklp.language.instances import BUILDING, Instances, Members, leading, padded, taken
-from blocklp.language.small_groups import Added, together
 from blocklp.language.variable_bounds import Bounds
 
 
@@ -60,14 +59,11 @@ def assemble(instances: Instances, bounds: Bounds, device: torch.device) -> Deco
     members, needs_box = list(instances.members()), instances.present
     for same in members:
         needs_box.scatter_(1, same.columns.flatten(1), False)
-    added = []
-    for same in members:
-        deadline.check(BUILDING)
-        added.append(Added(same, *instances.restricted(same, lower, upper, needs_box)))
     groups, indices, start = [], [], 0
     maps: dict[tuple[int, int], tuple[Linear, Linear]] = {}
-    for same, kind, points in together(added) if instances.whole else added:
+    for same in members:
         deadline.check(BUILDING)
+        kind, points = instances.restricted(same, lower, upper, needs_box)
         if kind.nonnegative_costs:
             kind = NonnegativeCosts(kind, taken(upper, instances.own(same.scope)))
         if same.maps is not None:

@@ -65,11 +65,6 @@ class RaggedInstances(Instances):
         """There are no rows beside the blocks."""
         return ()
 
-    @property
-    def whole(self) -> bool:
-        """Whether this process states all blocks: it does."""
-        return True
-
     def members(self) -> Iterator[Members]:
         """The blocks, by name."""
         for b in self.stated.blocks:

@@ -6,16 +6,14 @@ as one group of a thousand blocks. The names of the calls stay: states and multi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from blocklp.blocks.contract import BlockType
 from blocklp.blocks.type_difference import one_for_both, with_other_data
-from blocklp.language.instances import Members
+from blocklp.language.handles import Blocks
 
 SMALL = 1000
 """Copies up to which blocks of a name are put together with others; more are worth a call of their own."""
@@ -24,87 +22,94 @@ LOOKED_AT = 16
 """Groups of one form that blocks are compared with, the latest ones."""
 
 
-class Added(NamedTuple):
-    """Blocks that one call added, of all models: as :meth:`Instances.restricted` answers."""
+class Together(NamedTuple):
+    """Blocks of one group.
 
-    members: Members
-    kind: BlockType
-    points: Tensor | None
+    Attributes
+    ----------
+    same : tuple of Blocks
+        Those of every model, under the first name.
+    added : tuple of tuple
+        As :attr:`Group.added`.
+    """
+
+    same: tuple[Blocks, ...]
+    added: tuple[tuple[str, int], ...] = ()
 
 
-def together(added: Sequence[Added]) -> Iterator[Added]:
+def together(named: Iterable[tuple[Blocks, ...]]) -> Iterator[Together]:
     """Put small groups of equal types together, each with the first of its kind.
 
     Parameters
     ----------
-    added : sequence of Added
-        All blocks, in order. Those with maps or padding stay alone.
+    named : iterable of tuple of Blocks
+        The blocks of a name, of every model. Those with maps, or of which models have different numbers, stay
+        alone.
 
     Returns
     -------
-    iterator of Added
+    iterator of Together
         The groups.
     """
-    groups: list[list[Added]] = []
-    by_form: dict[object, list[list[Added]]] = {}
-    for one in added:
-        if (form := _form(one)) is None:
-            groups.append([one])
+    groups: list[list[tuple[Blocks, ...]]] = []
+    by_form: dict[object, list[list[tuple[Blocks, ...]]]] = {}
+    for same in named:
+        if (form := _form(same)) is None:
+            groups.append([same])
             continue
         alike = by_form.setdefault(form, [])
-        if (same := next((own for own in alike[-LOOKED_AT:] if _fit(own[0], one)), None)) is None:
-            groups.append(same := [])
-            alike.append(same)
-        same.append(one)
+        if (found := next((own for own in alike[-LOOKED_AT:] if _fit(own[0], same)), None)) is None:
+            groups.append(found := [])
+            alike.append(found)
+        found.append(same)
     return map(_joined, groups)
 
 
-def _form(one: Added) -> object | None:
+def _form(same: Sequence[Blocks]) -> object | None:
     """What groups that are put together have in common, as a key; None for one that stays alone."""
-    members, data = one.members, one.kind.tensors()
-    models, dim, blocks = members.columns.shape
-    if not 0 < dim * blocks <= SMALL or members.counts is not None or members.maps is not None:
+    count, dim = same[0].scope.shape
+    if not 0 < count * dim <= SMALL or any(len(b.scope) != count or b.maps is not None for b in same):
         return None
-    forms = ((key, len(t), t.dim(), t.dtype, t.shape[1] < blocks) for key, t in data.items())
-    return type(one.kind), models, dim, tuple(forms)
+    return dim, tuple((type(b.type), _data_form(b.type, count)) for b in same)
 
 
-def _fit(one: Added, other: Added) -> bool:
+def _data_form(kind: BlockType, count: int) -> tuple[object, ...]:
+    data = kind.tensors()
+    return tuple((key, len(t), t.dim(), t.dtype, t.shape[1] < count) for key, t in data.items())
+
+
+def _fit(one: Sequence[Blocks], other: Sequence[Blocks]) -> bool:
     """Whether groups of one form differ in data of single blocks only, whose shapes can be made equal."""
-    if not one_for_both(one.kind, other.kind):
+    return all(_fits(a.type, b.type, len(b.scope)) for a, b in zip(one, other, strict=True))
+
+
+def _fits(one: BlockType, other: BlockType, count: int) -> bool:
+    if not one_for_both(one, other):
         return False
-    blocks = other.members.columns.shape[2]
-    mine, theirs = (kind.tensors() for kind in one.kind.alike([one.kind, other.kind]))
+    mine, theirs = (kind.tensors() for kind in one.alike([one, other]))
     return all(
-        torch.equal(mine[key], own) if own.shape[1] < blocks else mine[key].shape[2:] == own.shape[2:]
+        torch.equal(mine[key], own) if own.shape[1] < count else mine[key].shape[2:] == own.shape[2:]
         for key, own in theirs.items()
     )
 
 
-def _joined(parts: Sequence[Added]) -> Added:
+def _joined(parts: Sequence[tuple[Blocks, ...]]) -> Together:
     """One group of all blocks of some."""
-    first, members = parts[0], parts[0].members
     if len(parts) == 1:
-        return first
-    counts = [part.members.columns.shape[2] for part in parts]
-    each = [kind.tensors() for kind in first.kind.alike([part.kind for part in parts])]
-    own = [key for key, t in each[0].items() if t.shape[1] == counts[0]]
+        return Together(parts[0])
+    added = tuple((same[0].name, len(same[0].scope)) for same in parts)
+    return Together(tuple(map(_united, zip(*parts, strict=True))), added)
+
+
+def _united(blocks: Sequence[Blocks]) -> Blocks:
+    """The blocks of one model under one name."""
+    return Blocks(blocks[0].name, _kind(blocks), torch.cat([b.scope for b in blocks]))
+
+
+def _kind(blocks: Sequence[Blocks]) -> BlockType:
+    """One type for all blocks of a model."""
+    kind, count = blocks[0].type, len(blocks[0].scope)
+    each = [own.tensors() for own in kind.alike([b.type for b in blocks])]
+    own = [key for key, data in each[0].items() if data.shape[1] == count]
     data = {key: torch.cat([tensors[key] for tensors in each], 1) for key in own}
-    columns = torch.cat([part.members.columns for part in parts], 2)
-    added = tuple((part.members.name, count) for part, count in zip(parts, counts, strict=True))
-    kind = with_other_data(first.kind, data) if data else first.kind
-    joined = replace(members, columns=columns, stated=None, added=added)
-    return Added(joined, kind, _points([part.points for part in parts], counts))
-
-
-def _points(parts: Sequence[Tensor | None], counts: Sequence[int]) -> Tensor | None:
-    """Points of the blocks of several groups, as :attr:`Extent.points`; blocks with fewer repeat one."""
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
-        return None
-    if known[0].shape[2] == 1 and all(torch.equal(part, known[0]) for part in known):
-        return known[0]
-    most, rows = max(map(len, known)), max(part.shape[1] for part in known)
-    repeated = [torch.cat([part, part[-1:].expand(most - len(part), -1, -1, -1)]) for part in known]
-    every = zip(repeated, counts, strict=True)
-    return torch.cat([part.expand(-1, rows, count, -1) for part, count in every], 2)
+    return with_other_data(kind, data) if data else kind

@@ -14,7 +14,7 @@ from torch import Tensor
 import blocklp as bl
 from blocklp.blocks.type_difference import one_for_both
 from blocklp.errors import ScopeError
-from blocklp.general_solvers.solvers import ReferenceResult, reference
+from blocklp.general_solvers.solvers import reference
 from blocklp.language.small_groups import SMALL
 from blocklp.language.taken_names import TakenNames
 from blocklp.oracles import Edge, Knapsack, Polytope, Simplex
@@ -56,24 +56,18 @@ def test_a_loop_is_solved_as_one_call_to_the_last_bit(method: str, step: int) ->
 
 @pytest.mark.parametrize("method", ["auto", "proxbc", "admm", "pdhg"])
 def test_bounds_of_variables_cut_blocks_of_a_loop(method: str) -> None:
-    """Blocks that bounds cut and others are no longer alike; names, states and optima are right."""
-    m = graph(1, seed=2)
-    y = m.variables["y"]
-    bounds = {y: (torch.arange(12.0).remainder(4).sub(2).clamp(min=0) / 2, torch.arange(12.0).remainder(3).add(0.5).clamp(max=1))}
-    found = m.solve(method=method, tol=1e-7, passes=2000, bounds=bounds)
-    best = float(graph_within(bounds[y]).objective[0])
+    """As those of one call, to the last bit; names and states stay."""
+    loop, call = graph(1, seed=2), graph(len(PAIRS), seed=2)
+    bounds = {"y": (torch.arange(12.0).remainder(4).sub(2).clamp(min=0) / 2, torch.arange(12.0).remainder(3).add(0.5).clamp(max=1))}
+    found, expected = (m.solve(method=method, tol=1e-7, passes=2000, bounds=bounds) for m in (loop, call))
+    assert torch.equal(found.bound, expected.bound) and torch.equal(found.raw_x, expected.raw_x)
+    call.add(call.variables["y"] >= bounds["y"][0])
+    call.add(call.variables["y"] <= bounds["y"][1])
+    best = float(reference(call).objective[0])
     assert best - 1e-4 <= found.bound.item() <= best + 1e-9
-    assert {b.name for b in m.blocks} <= set(found.duals) and all(found.duals[b].shape == (1, 1, 3) for b in m.blocks)
-    again = m.solve(method=method, passes=1, bounds=bounds, warm_start=found)
+    assert {b.name for b in loop.blocks} <= set(found.duals) and all(found.duals[b].shape == (1, 1, 3) for b in loop.blocks)
+    again = loop.solve(method=method, passes=1, bounds=bounds, warm_start=found)
     assert again.bound.item() >= found.bound.item() - 1e-7
-
-
-def graph_within(bounds: tuple[Tensor, Tensor]) -> ReferenceResult:
-    """What HiGHS finds within bounds of the first variables."""
-    other = graph(1, seed=2)
-    other.add(other.variables["y"] >= bounds[0])
-    other.add(other.variables["y"] <= bounds[1])
-    return reference(other)
 
 
 def test_a_state_starts_the_model_with_more_and_without_some() -> None:
