@@ -101,7 +101,7 @@ class Instances:
         """
         named = _by_size(self.models)
         parts = any(m.part is not None for m in self.models)
-        for same, added in map(Together, named) if parts else together(named):
+        for same, added in map(Together, named) if parts else together(named, self.batches):
             self.deadline.check(BUILDING)
             counts = [len(b.scope) for b in same]
             scope = padded(torch.cat([b.scope for b in same]), counts, self.width - 1)

@@ -7,9 +7,11 @@ as one group of a thousand blocks. The names of the calls stay: states and multi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from blocklp.blocks.contract import BlockType
 from blocklp.blocks.type_difference import one_for_both, with_other_data
@@ -20,6 +22,9 @@ SMALL = 1000
 
 LOOKED_AT = 16
 """Groups of one form that blocks are compared with, the latest ones."""
+
+ASKED = 8
+"""Calls, the first and the last ones, whose answers those of a group are compared with."""
 
 
 class Together(NamedTuple):
@@ -37,18 +42,23 @@ class Together(NamedTuple):
     added: tuple[tuple[str, int], ...] = ()
 
 
-def together(named: Iterable[tuple[Blocks, ...]]) -> Iterator[Together]:
+def together(named: Iterable[tuple[Blocks, ...]], batches: Sequence[int]) -> Iterator[Together]:
     """Put small groups of equal types together, each with the first of its kind.
+
+    Types of others are asked whether all blocks together answer as they do alone: a type that holds data of
+    single blocks unknown to us, or can only deal with so many blocks, is left as it was added.
 
     Parameters
     ----------
     named : iterable of tuple of Blocks
         The blocks of a name, of every model. Those with maps, or of which models have different numbers, stay
         alone.
+    batches : sequence of int
+        Instances of the models.
 
-    Returns
-    -------
-    iterator of Together
+    Yields
+    ------
+    Together
         The groups.
     """
     groups: list[list[tuple[Blocks, ...]]] = []
@@ -62,7 +72,13 @@ def together(named: Iterable[tuple[Blocks, ...]]) -> Iterator[Together]:
             groups.append(found := [])
             alike.append(found)
         found.append(same)
-    return map(_joined, groups)
+    for parts in groups:
+        joined = _joined(parts)
+        own = zip(joined.same, zip(*parts, strict=True), batches, strict=True)
+        if len(parts) == 1 or all(_answers(*of_model) for of_model in own):
+            yield joined
+        else:
+            yield from map(Together, parts)
 
 
 def _form(same: Sequence[Blocks]) -> object | None:
@@ -113,3 +129,29 @@ def _kind(blocks: Sequence[Blocks]) -> BlockType:
     own = [key for key, data in each[0].items() if data.shape[1] == count]
     data = {key: torch.cat([tensors[key] for tensors in each], 1) for key in own}
     return with_other_data(kind, data) if data else kind
+
+
+def _answers(joined: Blocks, parts: Sequence[Blocks], batch: int) -> bool:
+    """Whether the oracle of all blocks says what those of its parts do."""
+    kind, (count, dim) = joined.type, joined.scope.shape
+    if type(kind).__module__.partition(".")[0] == "blocklp":
+        return True
+    cost = torch.randn(batch, count, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    cost = cost.abs() if kind.nonnegative_costs else cost
+    try:
+        answer = _values(kind, cost)
+    except Exception:  # whatever it is that it cannot do with so many blocks
+        return False
+    stops = list(accumulate(len(part.scope) for part in parts))
+    for k in {*range(min(len(parts), ASKED // 2)), *range(max(0, len(parts) - ASKED // 2), len(parts))}:
+        own = slice(stops[k] - len(parts[k].scope), stops[k])
+        expected = _values(parts[k].type, cost[:, own].contiguous())
+        if answer.shape != (2, batch, count) or not torch.allclose(answer[:, :, own], expected, 1e-9, 1e-12):
+            return False
+    return True
+
+
+def _values(kind: BlockType, cost: Tensor) -> Tensor:
+    """Values of blocks ``(2, batch, blocks)``: as the oracle says, and of its points."""
+    point, value = kind.min_oracle(cost)
+    return torch.stack([value, (point * cost).sum(-1)])

@@ -167,6 +167,47 @@ def test_kept_properties_are_those_of_all_blocks() -> None:
     assert groups(m) == [3] and m.solve(method="proxbc", passes=20).bound.item() == pytest.approx(-0.5 - 0.5)
 
 
+class First(Weighted):
+    """An oracle that reads the first block alone."""
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        point, value = super().min_oracle(cost[:, :1])
+        return point, value
+
+
+class Hidden(bl.BlockType):
+    """The least of zero and an amount of each block, by its place, which it does not say are data of blocks."""
+
+    def __init__(self, amounts: list[float]) -> None:
+        self.dim, self.amounts = 1, torch.tensor(amounts, dtype=torch.float64)
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        amounts = self.amounts if len(self.amounts) == cost.shape[1] else self.amounts[:1].expand(cost.shape[1])
+        point = torch.where(cost < 0, amounts[:, None], 0.0).to(cost)
+        return point, (cost * point).sum(-1)
+
+
+class Refusing(Hidden):
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        if cost.shape[1] > len(self.amounts):
+            raise IndexError("one amount a block")
+        return super().min_oracle(cost)
+
+
+def test_types_that_break_the_contract_are_solved_as_they_were_added() -> None:
+    """Together they would prove what is false, or fail."""
+    m = bl.Model()
+    x, y, z = (m.variable(name, size, lower=0, upper=4) for name, size in (("x", (3, 2)), ("y", 4), ("z", 4)))
+    for own in x:
+        m.add(First([[0, 0], [1, 0]], False), own)
+    for kind, own in ((Hidden, y), (Refusing, z)):
+        for first in (0, 2):
+            m.add(kind([1.0, 3.0]), own[first : first + 2].reshape(2, 1))
+    m.minimize(-x.sum() - y.sum() - z.sum())
+    assert groups(m) == [1, 1, 1, 2, 2, 2, 2]
+    assert m.solve(method="proxbc", passes=10).bound.item() == pytest.approx(-3 - 8 - 8)
+
+
 def test_what_cannot_be_compared_differs() -> None:
     one = Weighted([[0, 0], [1, 0]], False)
     assert one_for_both(one, one) and one_for_both(one, Weighted([[0, 0], [1, 0]], False))
