@@ -51,7 +51,15 @@ def ask(kind: BlockType, batch: int, count: int, dim: int) -> None:
 
 @functools.lru_cache(16)
 def ask_known(which: Stateless, batch: int, count: int, dim: int) -> None:
-    """:func:`ask` one object of a class that tells none apart: thousands of models may hold such blocks."""
+    """:func:`ask` one object of a class that tells none apart: thousands of models may hold such blocks.
+
+    Parameters
+    ----------
+    which : Stateless
+        The class, by one of its objects.
+    batch, count, dim
+        As for :func:`ask`.
+    """
     ask(which.kind, batch, count, dim)
 
 
