@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, milp
 
@@ -78,6 +78,7 @@ def counts(walks: list[list[int]], arcs: int) -> np.ndarray:
     dtype=st.sampled_from([torch.float64, torch.float32]),
     whole=st.booleans(),
 )
+@example(seed=1748, nodes=6, more=3, resources=2, memory="some", dtype=torch.float32, whole=True)  # long walks
 def test_cheapest(seed: int, nodes: int, more: int, resources: int, memory: str, dtype: torch.dtype, whole: bool) -> None:
     own, draw = Instance(seed, nodes, more, resources), np.random.default_rng(seed)
     near = np.zeros((nodes, nodes), dtype=bool)
@@ -107,10 +108,12 @@ def test_cheapest(seed: int, nodes: int, more: int, resources: int, memory: str,
         truth = demand[b] * (table @ c).min()
         slack = 1e-14 * np.abs(table).max() * np.abs(c).sum()
         assert -slack <= truth - float(value[i, b]) <= float(error[i, b]) + slack
-        assert float(error[i, b]) <= (1e-5 if dtype == torch.float32 else 1e-12)
+        longest = int(kind.longest.max())  # sums of so many terms are rounded as often
+        few = (8 + longest + arcs) * torch.finfo(dtype).eps * demand[b] * np.abs(c).max() * longest
+        assert float(error[i, b]) <= few + 1e-300
         used = point[i, b].double().numpy() / demand[b]
         assert (np.abs(table - used).max(1) < 1e-6).any()
-        assert demand[b] * float(used @ c) == pytest.approx(truth, abs=1e-5 if dtype == torch.float32 else 1e-12)
+        assert demand[b] * float(used @ c) == pytest.approx(truth, abs=few, rel=0)
         assert int(kind.longest.expand(1, 2)[0, b]) >= table.sum(1).max()
 
 
