@@ -109,7 +109,7 @@ def test_cheapest(seed: int, nodes: int, more: int, resources: int, memory: str,
         slack = 1e-14 * np.abs(table).max() * np.abs(c).sum()
         assert -slack <= truth - float(value[i, b]) <= float(error[i, b]) + slack
         longest = int(kind.longest.max())  # sums of so many terms are rounded as often
-        few = (8 + longest + arcs) * torch.finfo(dtype).eps * demand[b] * np.abs(c).max() * longest
+        few = 4 * (8 + longest + arcs) * torch.finfo(dtype).eps * demand[b] * np.abs(c).max() * longest
         assert float(error[i, b]) <= few + 1e-300
         used = point[i, b].double().numpy() / demand[b]
         assert (np.abs(table - used).max(1) < 1e-6).any()
