@@ -70,6 +70,7 @@ class Arborescence(BlockType):
 
     by_points = True
     block_data = ("root", "excluded")
+    _kept = ("_answered",)
     #: ``(batch or 1, blocks or 1)`` int64.
     root: Tensor
     #: ``(batch or 1, blocks, arcs)`` bool, or None: mask of the arcs that must not be used.

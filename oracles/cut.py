@@ -63,6 +63,7 @@ class Cut(BlockType):
     """
 
     block_data = ("fixed",)
+    _kept = ("_answered",)
     #: ``(batch or 1, blocks or 1, nodes)`` float: 1 where a node must be on the side of the source, 0 where
     #: it must not, else 1/2.
     fixed: Tensor

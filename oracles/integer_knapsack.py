@@ -59,6 +59,7 @@ class IntegerKnapsack(BlockType):
     ([[[1.0, 0.0, 1.0]]], [[-7.5]])
     """
 
+    _kept = ("_answered",)
     block_data = (
         "weights",
         "capacity",

@@ -73,6 +73,7 @@ class Path(BlockType):
 
     by_points = True
     block_data = ("source", "target", "demand", "excluded")
+    _kept = ("_answered",)
     #: ``(batch or 1, blocks or 1)`` int64, int64 and float.
     source: Tensor
     target: Tensor
@@ -151,11 +152,11 @@ class Path(BlockType):
             return None
         matrix, arc = torch.zeros(self.nodes, self.dim, dtype=torch.float64), torch.arange(self.dim)
         matrix[self.ends[0], arc], matrix[self.ends[1], arc] = 1.0, -1.0
-        demand = self.demand.expand(self.source.shape)[..., None]
+        demand = self.demand.double().expand(self.source.shape)[..., None]
         supply = torch.zeros(*self.source.shape, self.nodes, dtype=torch.float64)
         supply = supply.scatter(-1, self.source[..., None], demand)
         supply = supply.scatter(-1, self.target[..., None], -demand)
-        above = self.demand[..., None].expand(*self.demand.shape, self.dim)
+        above = self.demand.double()[..., None].expand(*self.demand.shape, self.dim)
         return Constraints(matrix[None, None], supply, supply, torch.zeros_like(above), above)
 
     def restrict(self, lower: Tensor, upper: Tensor) -> Path | None:

@@ -83,7 +83,7 @@ class Polytope(BlockType):
     simplex: ClassVar[SimplexSettings] = SimplexSettings()
 
     #: Shape, data and system of the last call.
-    kept = ("_last",)
+    _kept = ("_last",)
     _last: tuple[tuple[int, ...], tuple[Tensor, ...], System] | None = None
 
     def __init__(

@@ -90,7 +90,7 @@ class ReluAffine(FactoredBlock):
     block_data = ("lower", "upper")
 
     #: Bounds and dtype of the last call, the largest magnitudes within them, and those of the map's results.
-    kept = ("_last",)
+    _kept = ("_last",)
     _last: tuple[Tensor, Tensor, torch.dtype, Tensor, Tensor] | None = None
 
     def __init__(

@@ -101,6 +101,7 @@ class ResourcePath(BlockType):
     ([[[0.0, 1.0, 0.0]]], 3.0)
     """
 
+    _kept = ("_answered",)
     block_data = (
         "source",
         "target",

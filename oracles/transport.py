@@ -62,6 +62,7 @@ class Transport(BlockType):
 
     by_points = True
     block_data = ("sources", "sinks", "power", "excluded")
+    _kept = ("_answered",)
     #: ``(batch or 1, blocks or 1, n)`` and ``(batch or 1, blocks or 1, k + 1)`` int64: masses, after those of
     #: the sinks what is left over, in units of :math:`2^{power}`, ``(batch or 1, blocks or 1)`` int64.
     sources: Tensor

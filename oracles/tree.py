@@ -67,6 +67,7 @@ class Tree(BlockType):
 
     by_points = True
     block_data = ("fixed",)
+    _kept = ("_answered",)
     #: ``(batch or 1, blocks or 1, edges)`` float: 1 where an edge must be taken, 0 where it must not, else
     #: 1/2.
     fixed: Tensor

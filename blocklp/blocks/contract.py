@@ -295,8 +295,6 @@ class BlockType:
     private_coordinates : int
         How many coordinates, the last ones, no other block may share where functions of one block serve
         (:class:`HasProxBlock`); all others must be shared.
-    kept : tuple of str
-        Names of attributes that keep what follows from the others, and tell no objects apart.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -311,7 +309,9 @@ class BlockType:
     nonnegative_costs: bool = False
     stateless: bool = False
     private_coordinates: int = 0
-    kept: tuple[str, ...] = ()
+
+    #: Attributes of this package's types that keep answers as long as all data are the same objects.
+    _kept: tuple[str, ...] = ()
 
     #: ``"lower"`` and ``"upper"`` where the block's own bounds are 0 and 1 because none were given: variables
     #: that reach beyond these are refused where such blocks are added.

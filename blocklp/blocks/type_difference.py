@@ -38,7 +38,7 @@ def one_for_both(one: BlockType, other: BlockType) -> bool:
     if type(one) is not type(other) or any(vars(kind).get("__slots__") for kind in type(one).__mro__):
         return False
     mine, theirs = _own(one), _own(other)
-    return mine.keys() == theirs.keys() and all(_equal(value, theirs[key]) for key, value in mine.items())
+    return mine.keys() == theirs.keys() and all(_identical(value, theirs[key]) for key, value in mine.items())
 
 
 def with_other_data(kind: BlockType, data: dict[str, Tensor]) -> BlockType:
@@ -50,9 +50,14 @@ def with_other_data(kind: BlockType, data: dict[str, Tensor]) -> BlockType:
 
 
 def _own(kind: BlockType) -> dict[str, object]:
-    """All attributes but block data and what follows from other attributes."""
-    follow = {*kind.block_data, *kind.kept}
+    """All attributes but block data and what is kept for as long as these are the same objects."""
+    follow = {*kind.block_data, *(kind._kept if of_package(kind) else ())}
     return {k: v for k, v in vars(kind).items() if k not in follow and not _cached(kind, k)}
+
+
+def of_package(kind: BlockType) -> bool:
+    """Whether a class is one of this package."""
+    return type(kind).__module__.partition(".")[0] == "blocklp"
 
 
 def _stated(kind: BlockType) -> dict[str, object]:
@@ -80,3 +85,26 @@ def _equal(one: object, other: object) -> bool:
         return bool(one == other)
     except (TypeError, ValueError, RuntimeError):
         return False
+
+
+PLAIN = bool | int | float | complex | str | bytes | None | type | torch.dtype | torch.device
+"""Values that are what their equality says, as those of other classes need not be."""
+
+
+def _identical(one: object, other: object) -> bool:
+    """Whether two values are one object, or equal numbers, plain values or containers of these."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        dense = one.layout == other.layout == torch.strided and one.device == other.device
+        return dense and one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        plain = one.dtype == other.dtype and one.dtype != np.dtype(object)
+        return plain and np.array_equal(one, other)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_identical, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return list(one) == list(other) and all(map(_identical, one.values(), other.values()))
+    return type(one) in PLAIN.__args__ and one == other

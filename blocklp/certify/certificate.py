@@ -13,13 +13,12 @@ whoever found them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import diags_array, eye_array, hstack
 from torch import Tensor
 
 from blocklp.blocks.capabilities import (
@@ -33,8 +32,9 @@ from blocklp.blocks.capabilities import (
 from blocklp.blocks.contract import BlockType, Constraints
 from blocklp.blocks.nonnegative_costs import NonnegativeCosts
 from blocklp.certify.exact_arithmetic import Exact, rounded_down
+from blocklp.certify.stated_blocks import StatedBlocks, bounded_below, least
 from blocklp.errors import ModelError, NonFiniteError, OracleError, ShapeError
-from blocklp.general_solvers.linear_program import Array, LinearProgram, block_rows
+from blocklp.general_solvers.linear_program import Array
 from blocklp.language.handles import ROWS, Blocks
 from blocklp.language.row_constraint import RowConstraint
 from blocklp.language.variable_bounds import Bounds, variable_bounds
@@ -211,6 +211,7 @@ def _instance(
 ) -> tuple[float, bool]:
     """Bound of one instance in the sense of minimisation, and whether it proves infeasibility."""
     exact_cost, total, allowance = Exact.of(cost), Fraction(constant), Fraction(0)
+    by_rows: list[StatedBlocks] = []
     for b in model.blocks:
         scope, multipliers = b.scope.numpy(), duals[b.name]
         block_low, block_high = low[scope], high[scope]
@@ -220,13 +221,17 @@ def _instance(
         elif supports(b.type, HasIntervals):
             value = _best_corners(b.type, multipliers, block_low, block_high, instance)
         elif rows is not None:
-            value = _bounded_below(rows, multipliers, block_low, block_high, instance)
+            by_rows.append(StatedBlocks.of(rows, multipliers, block_low, block_high, instance))
+            continue
         else:
             value, size = _believed(b.type, multipliers, block_low, block_high, instance)
             allowance += Fraction(ALLOWANCE) * size
         if value is None:
             return np.inf, True
         total += value
+    if (value := bounded_below(by_rows)) is None:
+        return np.inf, True
+    total += value
     scopes = np.concatenate([b.scope.numpy().ravel() for b in model.blocks] or [np.zeros(0, np.int64)])
     shares = np.concatenate([duals[b.name].ravel() for b in model.blocks] or [np.zeros(0)])
     residual, first = exact_cost - Exact.of(shares).scatter(scopes, model.size), 0
@@ -236,13 +241,8 @@ def _instance(
         value, used = _priced(handle.constraint, prices, instance)
         total += value
         residual = residual - used
-    total += _least(residual, low, high)
-    return rounded_down(total), total - allowance > Fraction(constant) - _least(-exact_cost, low, high)
-
-
-def _least(cost: Exact, low: Array, high: Array) -> Fraction:
-    r"""Minimum over a box, :math:`\sum_j \min(c_j lo_j, c_j hi_j)`."""
-    return (cost * Exact.of(low)).minimum(cost * Exact.of(high)).total()
+    total += least(residual, low, high)
+    return rounded_down(total), total - allowance > Fraction(constant) - least(-exact_cost, low, high)
 
 
 def _own(data: Tensor, instance: int) -> NDArray[np.generic]:
@@ -291,107 +291,7 @@ def _best_corners(kind: HasIntervals, duals: Array, low: Array, high: Array, ins
     own_low, own_high = (np.broadcast_to(_own(side, instance), duals.shape) for side in kind.intervals())
     cut_low, cut_high = np.maximum(own_low, low), np.minimum(own_high, high)
     empty = cut_low > cut_high
-    return _least(Exact.of(duals), np.where(empty, own_low, cut_low), np.where(empty, own_high, cut_high))
-
-
-def _bounded_below(
-    rows: Constraints,
-    duals: Array,
-    low: Array,
-    high: Array,
-    instance: int,
-) -> Fraction | None:
-    """Bound on the sum of the blocks' minima within the variables' bounds; ``None`` if a block is empty.
-
-    The blocks are separate in one LP. If HiGHS finds no optimum of it, they are asked for the least sum of
-    violations: a bound above zero on that proves one of them empty.
-    """
-    copies = np.arange(duals.size).reshape(duals.shape)
-    matrix, row_low, row_high = block_rows(rows, copies, duals.size, instance)
-    program = LinearProgram(duals.ravel(), matrix, row_low, row_high, low.ravel(), high.ravel())
-    # Every block in a unit of its own, for the solver's tolerances are absolute.
-    largest = np.abs(duals * _widths(program).reshape(duals.shape)).max(1)
-    power = np.where(largest > 0, np.frexp(largest)[1], 0)
-    prices = _prices(replace(program, c=np.ldexp(duals, -power[:, None]).ravel()))
-    if prices is not None:
-        prices = np.ldexp(prices.reshape(len(duals), -1), power[:, None]).ravel()
-    else:
-        unit, count = eye_array(matrix.shape[0], format="csr"), 2 * matrix.shape[0]
-        elastic = LinearProgram(
-            np.concatenate([np.zeros(duals.size), np.ones(count)]),
-            hstack([matrix, unit, -unit], format="csr"),
-            row_low,
-            row_high,
-            np.concatenate([program.lower, np.zeros(count)]),
-            np.concatenate([program.upper, np.full(count, np.inf)]),
-        )
-        least = _prices(elastic)
-        nothing = replace(program, c=np.zeros(duals.size))
-        if least is not None and _proved(nothing, least) > 0:
-            return None
-        prices = np.zeros(matrix.shape[0])
-    return _proved(program, prices)
-
-
-def _prices(program: LinearProgram) -> Array | None:
-    """Dual values of the rows by HiGHS, zero where their sign speaks of a side that the row does not have.
-
-    Variables and rows are scaled by powers of two, so that intervals and rows are about as large as 1.
-    """
-    column = _widths(program)
-    sums = abs(program.A) @ column
-    row = np.ldexp(1.0, -np.frexp(sums)[1])
-    scaled = LinearProgram(
-        program.c * column,
-        diags_array(row) @ program.A @ diags_array(column),
-        program.row_lower * row,
-        program.row_upper * row,
-        program.lower / column,
-        program.upper / column,
-    )
-    found = scaled.linprog()
-    if found.status != 0:
-        return None
-    y = np.zeros(len(program.row_lower))
-    equal, above, below = scaled.sides()
-    y[equal] = found.eqlin.marginals
-    y[above] += found.ineqlin.marginals[: len(above)]
-    y[below] -= found.ineqlin.marginals[len(above) :]
-    y = y * row
-    side = np.where(y > 0, program.row_lower, program.row_upper)
-    return np.where(np.isfinite(side) & np.isfinite(y), y, 0.0)
-
-
-def _widths(program: LinearProgram) -> Array:
-    """Powers of two about as large as the intervals that bounds and rows leave to variables.
-
-    They are 1 for intervals that are empty, single points or infinite.
-    A row leaves to a variable what its other terms do not use of it at least.
-    """
-    width = program.upper - program.lower
-    entries = program.A.tocoo()
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ends = entries.data * program.lower[entries.col], entries.data * program.upper[entries.col]
-        count, parts = len(program.row_lower), (np.minimum(*ends), np.maximum(*ends))
-        least, most = (np.bincount(entries.row, part, count) for part in parts)
-        room = np.minimum(program.row_upper - least, most - program.row_lower)
-        room = room[entries.row] / np.abs(entries.data)
-    np.minimum.at(width, entries.col, np.where(room > 0, room, np.inf))
-    usual = (width > 0) & np.isfinite(width)
-    return np.where(usual, np.ldexp(1.0, np.frexp(np.where(usual, width, 1.0))[1] - 1), 1.0)
-
-
-def _proved(program: LinearProgram, y: Array) -> Fraction:
-    r"""Bound on the optimum that any prices :math:`y` of the rows prove.
-
-    .. math:: \sum_{i : y_i > 0} y_i l_i + \sum_{i : y_i < 0} y_i u_i
-              + \min_{lo \le x \le hi} \langle c - A^\top y, x \rangle
-    """
-    entries = program.A.tocoo()
-    used = (Exact.of(entries.data) * Exact.of(y)[entries.row]).scatter(entries.col, len(program.c))
-    side = np.where(y > 0, program.row_lower, np.where(y < 0, program.row_upper, 0.0))
-    reduced = Exact.of(program.c) - used
-    return (Exact.of(y) * Exact.of(side)).total() + _least(reduced, program.lower, program.upper)
+    return least(Exact.of(duals), np.where(empty, own_low, cut_low), np.where(empty, own_high, cut_high))
 
 
 def _priced(rows: RowConstraint, prices: Array, instance: int) -> tuple[Fraction, Exact]:

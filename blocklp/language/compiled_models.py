@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import Any, Protocol
 
 import torch
@@ -21,6 +21,7 @@ from blocklp.language.instances import BUILDING, Instances
 from blocklp.language.lowering import assemble, costs, unblocked
 from blocklp.language.ragged_instances import RaggedInstances
 from blocklp.language.shard import SOLVE
+from blocklp.language.small_groups import Together
 from blocklp.language.statement import Statement
 from blocklp.language.variable_bounds import Bounds, carry_gradients
 from blocklp.options import numbers, of_type
@@ -122,10 +123,9 @@ class ModelList:
                 raise ModelError("the model has no objective; call minimize() or maximize() first")
             if not m.size:
                 raise ModelError("the model has no variables; declare at least one")
-            names = [b.name for b in m.blocks]
-            if m.maximizing != first.maximizing or names != [b.name for b in first.blocks]:
-                need = "the same sense and the same names of blocks, in one order"
-                raise ModelError(f"models compiled together need {need}")
+            if m.maximizing != first.maximizing:
+                raise ModelError("models compiled together need the same sense, minimize() or maximize()")
+            _check_names(m, first)
             if list(m.variables) != list(first.variables):
                 raise ModelError("models compiled together need the same variables by name, in one order")
         if len(models) > 1 and any(m.part is not None for m in models):
@@ -141,6 +141,7 @@ class ModelList:
         self.batch = sum(m.batch for m in models)
         self.width = max(m.size for m in models) + (len(models) > 1)
         self._built, self._blocks = [_built(m) for m in models], [_blocks(m) for m in models]
+        self._groups: Sequence[Together] | None = None
 
     @property
     def maximizing(self) -> bool:
@@ -187,7 +188,7 @@ class ModelList:
         if blocks == self._blocks:
             return False
         _check_types(self.models)
-        self._blocks = blocks
+        self._blocks, self._groups = blocks, None
         return True
 
     def assembled(self, bounds: Bounds, device: torch.device, deadline: Deadline) -> Decomposition:
@@ -199,7 +200,9 @@ class ModelList:
             As in :meth:`CompiledModels.assembled`.
         """
         deadline.check(BUILDING)
-        return assemble(Instances(self.models, self.width, deadline), bounds, device)
+        instances = Instances(self.models, self.width, deadline, self._groups)
+        self._groups = instances.groups
+        return assemble(instances, bounds, device)
 
     def unblocked(self, bounds: Bounds, device: torch.device) -> Decomposition:
         """The decomposition without blocks (:func:`unblocked`)."""
@@ -380,6 +383,19 @@ def _repaired(answer: object, shapes: Mapping[str, tuple[int, ...]]) -> dict[str
         if found[name].shape != shape:
             raise ModelError(f"{must}; its {name!r} has shape {tuple(found[name].shape)}")
     return found
+
+
+def _check_names(model: Statement, first: Statement) -> None:
+    """Refuse a model whose blocks have other names than those of the first one."""
+    for a, b in zip_longest(
+        *([repr(own.name) for own in m.blocks] for m in (first, model)), fillvalue="none"
+    ):
+        if a != b:
+            what = f"the first has {a} where another has {b}"
+            need = "add blocks whose number differs in one call, or by extend()"
+            raise ModelError(
+                f"models compiled together need the same names of blocks, in one order: {what}; {need}"
+            )
 
 
 def _check_types(models: Sequence[Statement]) -> None:

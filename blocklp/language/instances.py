@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any
 
@@ -71,7 +72,13 @@ class Instances:
     Each instance of several models has a row of its own; the instances of a single model may share one.
     """
 
-    def __init__(self, models: Sequence[Statement], width: int, deadline: Deadline) -> None:
+    def __init__(
+        self,
+        models: Sequence[Statement],
+        width: int,
+        deadline: Deadline,
+        groups: Sequence[Together] | None = None,
+    ) -> None:
         self.deadline, self.device = deadline, torch.device("cpu")
         self.models, self.batches, self.several = models, [m.batch for m in models], len(models) > 1
         self.batch = sum(self.batches)
@@ -81,6 +88,8 @@ class Instances:
         self.beyond = torch.zeros(len(models), width, dtype=torch.float64)
         self.real = self.own(leading(self.sizes, width))
         self.carrying = torch.zeros(len(models), width, dtype=torch.bool)
+        if groups is not None:
+            vars(self)["groups"] = groups
 
     @property
     def present(self) -> Tensor:
@@ -92,16 +101,24 @@ class Instances:
         """Rows beside the blocks, of a model that compiles alone."""
         return self.models[0].rows
 
+    @cached_property
+    def groups(self) -> Sequence[Together]:
+        """The blocks of every group, where small groups of equal types are one.
+
+        In parts of a model they are not: other processes may have more blocks of a name.
+        """
+        named = _by_size(self.models)
+        if any(m.part is not None for m in self.models):
+            return list(map(Together, named))
+        return list(together(named, self.batches, partial(self.deadline.check, BUILDING)))
+
     def members(self) -> Iterator[Members]:
         """The blocks, by name and size; each size of a name is a group (:func:`name_of_size`).
 
         A model without blocks of a size has zero blocks in that group, of the type that another model has
-        there.  Small groups of equal types are one (:mod:`blocklp.language.small_groups`), but in parts of a
-        model: other processes may have more blocks of a name.
+        there.
         """
-        named = _by_size(self.models)
-        parts = any(m.part is not None for m in self.models)
-        for same, added in map(Together, named) if parts else together(named, self.batches):
+        for same, added in self.groups:
             self.deadline.check(BUILDING)
             counts = [len(b.scope) for b in same]
             scope = padded(torch.cat([b.scope for b in same]), counts, self.width - 1)

@@ -107,8 +107,8 @@ def refuse_beyond_defaults(model: Space, index: Tensor, block_type: BlockType) -
     owner = np.searchsorted(stops, columns, side="right")
     for first in np.flatnonzero(np.diff(owner, prepend=-1)):
         variable = variables[owner[first]]
-        inside = torch.from_numpy(columns[owner == owner[first]])
-        entries = torch.unravel_index(inside - variable.columns.start, variable.shape or (1,))
+        inside = columns[owner == owner[first]]
+        entries = np.unravel_index(inside - variable.columns.start, variable.shape or (1,))
         for side in sides:
             bounds = getattr(variable, side).reshape(-1, *(variable.shape or (1,)))[(slice(None), *entries)]
             found = bounds.amin(0) if side == "lower" else bounds.amax(0)

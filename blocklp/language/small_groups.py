@@ -6,25 +6,42 @@ as one group of a thousand blocks. The names of the calls stay: states and multi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from blocklp.blocks import capabilities
+from blocklp.blocks.capabilities import constraints_of, value_error_of
 from blocklp.blocks.contract import BlockType
-from blocklp.blocks.type_difference import one_for_both, with_other_data
+from blocklp.blocks.factored import FactoredBlock
+from blocklp.blocks.type_difference import of_package, one_for_both, with_other_data
 from blocklp.language.handles import Blocks
 
 SMALL = 1000
 """Copies up to which blocks of a name are put together with others; more are worth a call of their own."""
 
-LOOKED_AT = 16
+LOOKED_AT = 4
 """Groups of one form that blocks are compared with, the latest ones."""
 
-ASKED = 8
-"""Calls, the first and the last ones, whose answers those of a group are compared with."""
+COMPARED = {"min_oracle", "min_value", "value_error", "constraints"}
+"""Methods of types of others whose answers are compared."""
+
+OF_ONE_BLOCK = {"prox_block", "min_block", "complete_block", "overlap", "vertex_table"}
+"""Methods that say the same of any number of blocks."""
+
+OTHERS = (
+    {
+        name
+        for kind in (BlockType, *(c for n, c in vars(capabilities).items() if n.startswith("Has")))
+        for name, value in vars(kind).items()
+        if not name.startswith("_") and isinstance(value, staticmethod | type(lambda: 0))
+    }
+    - COMPARED
+    - OF_ONE_BLOCK
+)
+"""Methods that types of others may have got wrong for several blocks, which nobody compares."""
 
 
 class Together(NamedTuple):
@@ -42,11 +59,14 @@ class Together(NamedTuple):
     added: tuple[tuple[str, int], ...] = ()
 
 
-def together(named: Iterable[tuple[Blocks, ...]], batches: Sequence[int]) -> Iterator[Together]:
+def together(
+    named: Iterable[tuple[Blocks, ...]], batches: Sequence[int], check: Callable[[], None]
+) -> Iterator[Together]:
     """Put small groups of equal types together, each with the first of its kind.
 
-    Types of others are asked whether all blocks together answer as they do alone: a type that holds data of
-    single blocks unknown to us, or can only deal with so many blocks, is left as it was added.
+    Types that are not of this package are put together if they state no more than what can be compared, and
+    all blocks together answer as they do alone: a type that holds data of single blocks unknown to us, or
+    deals with so many blocks only, is left as it was added.
 
     Parameters
     ----------
@@ -55,6 +75,8 @@ def together(named: Iterable[tuple[Blocks, ...]], batches: Sequence[int]) -> Ite
         alone.
     batches : sequence of int
         Instances of the models.
+    check : callable
+        Called before every piece of work; raises where there is no time.
 
     Yields
     ------
@@ -64,6 +86,7 @@ def together(named: Iterable[tuple[Blocks, ...]], batches: Sequence[int]) -> Ite
     groups: list[list[tuple[Blocks, ...]]] = []
     by_form: dict[object, list[list[tuple[Blocks, ...]]]] = {}
     for same in named:
+        check()
         if (form := _form(same)) is None:
             groups.append([same])
             continue
@@ -73,12 +96,9 @@ def together(named: Iterable[tuple[Blocks, ...]], batches: Sequence[int]) -> Ite
             alike.append(found)
         found.append(same)
     for parts in groups:
-        joined = _joined(parts)
-        own = zip(joined.same, zip(*parts, strict=True), batches, strict=True)
-        if len(parts) == 1 or all(_answers(*of_model) for of_model in own):
-            yield joined
-        else:
-            yield from map(Together, parts)
+        check()
+        joined = _joined(parts) if len(parts) == 1 or of_package(parts[0][0].type) else _tried(parts, batches)
+        yield from map(Together, parts) if joined is None else [joined]
 
 
 def _form(same: Sequence[Blocks]) -> object | None:
@@ -86,7 +106,18 @@ def _form(same: Sequence[Blocks]) -> object | None:
     count, dim = same[0].scope.shape
     if not 0 < count * dim <= SMALL or any(len(b.scope) != count or b.maps is not None for b in same):
         return None
+    if any(isinstance(b.type, FactoredBlock) or _says_more(b.type) for b in same):
+        return None
     return dim, tuple((type(b.type), _data_form(b.type, count)) for b in same)
+
+
+def _says_more(kind: BlockType) -> bool:
+    """Whether a class that is not of this package has methods that cannot be compared."""
+    return not of_package(kind) and any(
+        OTHERS & vars(own).keys()
+        for own in type(kind).__mro__
+        if own.__module__.partition(".")[0] != "blocklp"
+    )
 
 
 def _data_form(kind: BlockType, count: int) -> tuple[object, ...]:
@@ -102,11 +133,26 @@ def _fit(one: Sequence[Blocks], other: Sequence[Blocks]) -> bool:
 def _fits(one: BlockType, other: BlockType, count: int) -> bool:
     if not one_for_both(one, other):
         return False
-    mine, theirs = (kind.tensors() for kind in one.alike([one, other]))
+    try:
+        mine, theirs = (kind.tensors() for kind in one.alike([one, other]))
+    except Exception:
+        if of_package(one):
+            raise
+        return False  # it refuses
     return all(
         torch.equal(mine[key], own) if own.shape[1] < count else mine[key].shape[2:] == own.shape[2:]
         for key, own in theirs.items()
     )
+
+
+def _tried(parts: Sequence[tuple[Blocks, ...]], batches: Sequence[int]) -> Together | None:
+    """One group of blocks whose type is not of this package, or None where it is no type for all of them."""
+    try:
+        joined = _joined(parts)
+        models = zip(joined.same, zip(*parts, strict=True), batches, strict=True)
+        return joined if all(_answers(*model) for model in models) else None
+    except Exception:  # whatever it is that it cannot do with so many blocks
+        return None
 
 
 def _joined(parts: Sequence[tuple[Blocks, ...]]) -> Together:
@@ -124,34 +170,43 @@ def _united(blocks: Sequence[Blocks]) -> Blocks:
 
 def _kind(blocks: Sequence[Blocks]) -> BlockType:
     """One type for all blocks of a model."""
-    kind, count = blocks[0].type, len(blocks[0].scope)
-    each = [own.tensors() for own in kind.alike([b.type for b in blocks])]
-    own = [key for key, data in each[0].items() if data.shape[1] == count]
-    data = {key: torch.cat([tensors[key] for tensors in each], 1) for key in own}
-    return with_other_data(kind, data) if data else kind
+    kinds, count = blocks[0].type.alike([b.type for b in blocks]), len(blocks[0].scope)
+    first, *rest = (kind.tensors() for kind in kinds)
+    if all(t.shape[1] == 1 and all(torch.equal(t, other[key]) for other in rest) for key, t in first.items()):
+        return kinds[0]  # all blocks share the data
+    own = [key for key, t in first.items() if t.shape[1] == count]
+    return with_other_data(kinds[0], {key: torch.cat([t[key] for t in (first, *rest)], 1) for key in own})
 
 
 def _answers(joined: Blocks, parts: Sequence[Blocks], batch: int) -> bool:
-    """Whether the oracle of all blocks says what those of its parts do."""
+    """Whether the type of all blocks says what those of its parts do."""
     kind, (count, dim) = joined.type, joined.scope.shape
-    if type(kind).__module__.partition(".")[0] == "blocklp":
-        return True
     cost = torch.randn(batch, count, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     cost = cost.abs() if kind.nonnegative_costs else cost
-    try:
-        answer = _values(kind, cost)
-    except Exception:  # whatever it is that it cannot do with so many blocks
-        return False
-    stops = list(accumulate(len(part.scope) for part in parts))
-    for k in {*range(min(len(parts), ASKED // 2)), *range(max(0, len(parts) - ASKED // 2), len(parts))}:
-        own = slice(stops[k] - len(parts[k].scope), stops[k])
-        expected = _values(parts[k].type, cost[:, own].contiguous())
-        if answer.shape != (2, batch, count) or not torch.allclose(answer[:, :, own], expected, 1e-9, 1e-12):
+    answer = _told(kind, cost)
+    first = 0
+    for part in parts:
+        own = slice(first, first := first + len(part.scope))
+        expected, mine = _told(part.type, cost[:, own].contiguous()), [told[:, own] for told in answer]
+        if len(mine) != len(expected) or not all(map(_close, mine, expected)):
             return False
     return True
 
 
-def _values(kind: BlockType, cost: Tensor) -> Tensor:
-    """Values of blocks ``(2, batch, blocks)``: as the oracle says, and of its points."""
+def _told(kind: BlockType, cost: Tensor) -> list[Tensor]:
+    """All that a type says of blocks, each ``(batch or 1, blocks, ...)``."""
+    batch, count, dim = cost.shape
     point, value = kind.min_oracle(cost)
-    return torch.stack([value, (point * cost).sum(-1)])
+    told = [value, (point * cost).sum(-1), kind.min_value(cost)]
+    if any(own.shape != (batch, count) for own in told) or point.shape != (batch, count, dim):
+        raise ValueError("an answer of another shape")
+    if (error := value_error_of(kind, cost)) is not None:
+        told.append(error)
+    if (stated := constraints_of(kind)) is not None:
+        sides = (stated.matrix, stated.lower, stated.upper, stated.below, stated.above)
+        told += [t.expand(-1, count, *t.shape[2:]) for t in sides if t is not None]
+    return told
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one, other, 1e-9, 1e-12)

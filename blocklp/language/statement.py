@@ -108,6 +108,8 @@ class Statement(Declared):
             return self._add_constraint(block_type, name)
         if isinstance(block_type, Ragged):
             return self._add_ragged(block_type, scope, name)
+        if isinstance(block_type, list | tuple) and any(isinstance(t, RowConstraint) for t in block_type):
+            raise ModelError("add() takes one constraint at a time; call it for each")
         of_type(block_type, BlockType, "the type given to add()", SUBCLASS, ModelError)
         hook(to_dual, "to_dual")
         hook(to_primal, "to_primal")
@@ -314,8 +316,10 @@ class Statement(Declared):
         """Refuse data of a type that do not fit the instances and ``count`` blocks."""
         for key, data in block_type.tensors().items():
             if data.shape[0] not in (1, self.batch) or data.shape[1] not in (1, count):
-                need = f"it needs (1 or batch={self.batch}, 1 or blocks={count})"
-                raise ShapeError(f"{name}: {key} has leading dimensions {tuple(data.shape[:2])}; {need}")
+                need = f"it needs (1 or batch={self.batch}, 1 or blocks={count}), as data[None, None] of one"
+                raise ShapeError(
+                    f"{name}: {key} has leading dimensions {tuple(data.shape[:2])}; {need} block"
+                )
 
     def remove(self, handle: Blocks | Rows | str) -> None:
         """Take blocks or rows out of the model again.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -13,11 +14,14 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.blocks.type_difference import one_for_both
-from blocklp.errors import ScopeError
+from blocklp.errors import ModelError, ScopeError
 from blocklp.general_solvers.solvers import reference
 from blocklp.language.small_groups import SMALL
 from blocklp.language.taken_names import TakenNames
-from blocklp.oracles import Edge, Knapsack, Polytope, Simplex
+from blocklp.oracles import AtMostOne, Edge, Knapsack, Path, Polytope, Simplex
+from blocklp.oracles.relu import ReluAffine, ReluHull
+from blocklp.problems.verification import Builder
+from blocklp.problems.verification.planet import Segment
 
 PAIRS = np.array([(i, j) for i, j in itertools.combinations(range(12), 2) if (3 * i + j) % 4 == 0])
 
@@ -206,6 +210,126 @@ def test_types_that_break_the_contract_are_solved_as_they_were_added() -> None:
     m.minimize(-x.sum() - y.sum() - z.sum())
     assert groups(m) == [1, 1, 1, 2, 2, 2, 2]
     assert m.solve(method="proxbc", passes=10).bound.item() == pytest.approx(-3 - 8 - 8)
+
+
+class Boxes(bl.BlockType):
+    """{0 <= x <= u}, as written for one block: the rest of it takes the first one's data."""
+
+    dim = 2
+    block_data = ("u",)
+
+    def __init__(self, u: float) -> None:
+        self.u = torch.full((1, 1), u, dtype=torch.float64)
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        point = (cost < 0).to(cost) * self.u.to(cost)[..., None]
+        return point, (point * cost).sum(-1)
+
+
+class FirstRows(Boxes):
+    def constraints(self) -> bl.Constraints:
+        return bl.Constraints.box(torch.zeros(1, 1, 2).double(), self.u[:, :1, None].expand(-1, -1, 2))
+
+
+class FirstFixed(Boxes):
+    def restrict(self, lower: Tensor, upper: Tensor) -> Boxes | None:
+        return None if bool((lower > 0).any()) else self.with_data(u=torch.minimum(self.u, upper[:, :1].amin(-1)))
+
+
+class Remembering(Boxes):
+    _kept = ("_own",)
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        own = vars(self).setdefault("_own", self.u)
+        point = (cost < 0).to(cost) * own.to(cost)[..., None]
+        return point, (point * cost).sum(-1)
+
+
+@dataclass
+class Named:
+    """Equal by its name alone."""
+
+    name: str
+    size: float = field(compare=False)
+
+
+class Sized(Boxes):
+    def __init__(self, size: float) -> None:
+        super().__init__(1.0)
+        self.named = Named("all alike", size)
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        point = (cost < 0).to(cost) * self.named.size
+        return point, (point * cost).sum(-1)
+
+
+class Sparse(Boxes):
+    def __init__(self, u: float) -> None:
+        super().__init__(u)
+        self.matrix = torch.eye(2, dtype=torch.float64).to_sparse()
+
+
+class Alone(Boxes):
+    @classmethod
+    def alike(cls, kinds: Sequence[Boxes]) -> list[Boxes]:
+        raise ValueError("one of its own for each")
+
+
+@pytest.mark.parametrize("kind", [FirstRows, FirstFixed, Remembering, Sized, Sparse, Alone])
+def test_types_written_for_one_block_prove_what_they_did(kind: type[Boxes]) -> None:
+    """With sizes that differ in the middle only."""
+    sizes = [0.5] * 9
+    sizes[4] = 1.0
+    m = bl.Model()
+    x = m.variable("x", (9, 2), lower=0, upper=1)
+    for size, own in zip(sizes, x, strict=True):
+        m.add(kind(size), own)
+    m.minimize(-x.sum())
+    bounds = {"x": (torch.zeros(9, 2), torch.where(torch.arange(9)[:, None] == 0, 0.1, 1.0).expand(9, 2))}
+    assert m.solve(method="proxbc", passes=20).bound.item() == pytest.approx(-2 * 5.0)
+    assert m.solve(method="proxbc", passes=50, bounds=bounds).bound.item() == pytest.approx(-2 * 4.6)
+
+
+def test_oracles_on_graphs_and_maps_in_loops() -> None:
+    """Remembered answers do not keep them apart; affine maps of one block each stay alone."""
+    for dtype in (torch.float64, torch.float32):
+        draw, m = np.random.default_rng(0), bl.Model()
+        x = m.variable("x", (6, 4), lower=0, upper=1)
+        for demand, own in zip(np.linspace(0.4, 0.9, 6), x, strict=True):
+            m.add(Path([0, 0, 1, 2], [1, 2, 3, 3], [0], [3], [demand]), own)
+        m.add(x[:, 0].sum() <= 1.0)
+        m.minimize((draw.normal(size=(6, 4)) * x).sum())
+        assert groups(m) == [6]
+        found, best = m.solve(tol=1e-5, dtype=dtype), float(reference(m).objective[0])
+        assert best - 1e-3 <= found.bound.item() <= best + 1e-9
+    m, hull = bl.Model(), ReluHull([-1.0], [2.0])
+    x, y = (m.variable(name, 3, lower=-3, upper=3) for name in "xy")
+    for k in range(3):
+        m.add(hull, [x[k], y[k]])
+    m.minimize((y - x).sum())
+    assert groups(m) == [3] and m.solve(tol=1e-6).bound.item() == pytest.approx(float(reference(m).objective[0]), abs=1e-5)
+    builder = Builder((3,))
+    node = builder.linear(0, torch.tensor([[1.0, -2.0, 3.0], [0.5, 1.0, -1.0]]))
+    segment, m = Segment.of(builder.build(), node), bl.Model()
+    v, z = m.variable("v", (4, 3), lower=-2, upper=2), m.variable("z", (4, 2), lower=-20, upper=20)
+    for k in range(4):
+        m.add(ReluAffine(segment, ["relu"], [3], np.full(3, -0.5 * k - 0.1), np.full(3, 1.0)), [v[k][None], z[k][None]])
+    m.minimize(v.sum() - z.sum())
+    assert groups(m)[:4] == [1] * 4
+    assert m.solve(passes=1000).bound.item() == pytest.approx(float(reference(m).objective[0]), abs=1e-3)
+
+
+def test_models_with_other_names_say_where() -> None:
+    several = []
+    for n in (3, 4):
+        m = bl.Model()
+        x = m.variable("x", n, lower=0, upper=1)
+        for i in range(n - 1):
+            m.add(AtMostOne(2), [x[i], x[i + 1]])
+        m.maximize(x.sum())
+        several.append(m)
+    with pytest.raises(ModelError, match="the first has none where another has 'AtMostOne_3'; add blocks whose number differs"):
+        bl.compile(several)
 
 
 def test_what_cannot_be_compared_differs() -> None:
