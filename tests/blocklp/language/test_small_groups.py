@@ -14,7 +14,7 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.blocks.type_difference import one_for_both
-from blocklp.errors import ModelError, ScopeError
+from blocklp.errors import ModelError, ScopeError, ShapeError
 from blocklp.general_solvers.solvers import reference
 from blocklp.language.small_groups import SMALL
 from blocklp.language.taken_names import TakenNames
@@ -330,6 +330,17 @@ def test_models_with_other_names_say_where() -> None:
         several.append(m)
     with pytest.raises(ModelError, match="the first has none where another has 'AtMostOne_3'; add blocks whose number differs"):
         bl.compile(several)
+
+
+def test_lists_of_rows_and_data_without_leading_dimensions_are_told() -> None:
+    m = bl.Model()
+    x = m.variable("x", 2, lower=0, upper=1)
+    with pytest.raises(ModelError, match="one constraint at a time; call it for each"):
+        m.add([x[0] <= 0.5, x[1] <= 0.5])
+    flat = Kept([1.0, 1.0])
+    flat.point = flat.point[0, 0]
+    with pytest.raises(ShapeError, match=r"point has leading dimensions \(2,\); .* as data\[None, None\] of one block"):
+        m.add(flat, x)
 
 
 def test_what_cannot_be_compared_differs() -> None:
