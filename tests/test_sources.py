@@ -241,3 +241,10 @@ def test_every_word_of_status_is_explained_once() -> None:
     words = [word for row in rows(text) for word in row[0].split(", ")]
     named = [*map(str, bl.Status), *CLAIMS, *STATUSES, "proven", "refused", "error", "... within reach"]
     assert sorted(words) == sorted(named)
+
+
+def test_benchmarks_that_pages_name_are_there() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    named = {name for page in pages for name in re.findall(r"python -m bench run (\w+)", page.read_text())}
+    assert len(named) > 40
+    assert not [name for name in sorted(named) if not (ROOT / "bench" / "cases" / f"{name}.py").exists()]
