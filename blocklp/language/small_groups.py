@@ -36,7 +36,7 @@ OTHERS = (
         name
         for kind in (BlockType, *(c for n, c in vars(capabilities).items() if n.startswith("Has")))
         for name, value in vars(kind).items()
-        if not name.startswith("_") and isinstance(value, staticmethod | type(lambda: 0))
+        if not name.startswith("_") and isinstance(value, classmethod | staticmethod | type(lambda: 0))
     }
     - COMPARED
     - OF_ONE_BLOCK
@@ -113,11 +113,14 @@ def _form(same: Sequence[Blocks]) -> object | None:
 
 def _says_more(kind: BlockType) -> bool:
     """Whether a class that is not of this package has methods that cannot be compared."""
-    return not of_package(kind) and any(
-        OTHERS & vars(own).keys()
+    stated = (
+        name
         for own in type(kind).__mro__
         if own.__module__.partition(".")[0] != "blocklp"
+        for name, value in vars(own).items()
+        if callable(value) or isinstance(value, classmethod | property)
     )
+    return not of_package(kind) and not OTHERS.isdisjoint(stated)
 
 
 def _data_form(kind: BlockType, count: int) -> tuple[object, ...]:
@@ -133,12 +136,7 @@ def _fit(one: Sequence[Blocks], other: Sequence[Blocks]) -> bool:
 def _fits(one: BlockType, other: BlockType, count: int) -> bool:
     if not one_for_both(one, other):
         return False
-    try:
-        mine, theirs = (kind.tensors() for kind in one.alike([one, other]))
-    except Exception:
-        if of_package(one):
-            raise
-        return False  # it refuses
+    mine, theirs = (kind.tensors() for kind in one.alike([one, other]))
     return all(
         torch.equal(mine[key], own) if own.shape[1] < count else mine[key].shape[2:] == own.shape[2:]
         for key, own in theirs.items()

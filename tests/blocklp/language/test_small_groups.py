@@ -397,7 +397,11 @@ def test_names_are_free_or_taken_however_a_model_changes() -> None:
     assert names.free("Edge", blocks, rows) == "Edge_6" and "rows_1" not in names.among(blocks, rows)
 
 
-@pytest.mark.parametrize("make", [lambda: Edge(), lambda: Simplex(3), lambda: Knapsack([1.0, 2.0, 3.0], 2.0)])
+class OwnEdge(bl.FiniteVertices):
+    vertices = ((0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 1))
+
+
+@pytest.mark.parametrize("make", [lambda: Edge(), lambda: OwnEdge(), lambda: Simplex(3), lambda: Knapsack([1.0, 2.0, 3.0], 2.0)])
 def test_thousands_of_blocks_in_a_loop_are_one_group(make: Callable[[], bl.BlockType]) -> None:
     """Their number of names grows, and the number of oracle calls of a pass does not."""
     m, count = bl.Model(), 600
