@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,16 +13,19 @@ from numpy.typing import NDArray
 from blocklp.deadline import Deadline
 from blocklp.kernels import compiled
 from blocklp.problems.discrete.exact import ExactRun, ExactSettings
-from blocklp.problems.qpbo.convexify import EPS, Spins, Underestimator, convexified
+from blocklp.problems.qpbo.convexify import Multipliers, Spins, Underestimator, convexified
+from blocklp.problems.qpbo.triangles import EPS
 from blocklp.search.best_first import Expansion, Node, SearchResult
 from blocklp.search.over_workers import Sharing
 
 SpinArray = NDArray[np.int8]
 
-ROOT_ROUNDS, ROUNDS = 20, 4
-"""Rounds of triangle inequalities."""
+ROUNDS = 20
+"""Rounds of triangle inequalities, at most."""
 WORK = 2e8
-"""Nodes times squares of spins below a node after which what is open gets underestimators of its own, at the latest."""
+"""Nodes times squares of spins of a depth-first search, at most: then the halves of its root get underestimators of their own."""
+TRIAL = 20
+"""Below a node whose part that a twentieth of these nodes closes is less than a twentieth, no more are tried."""
 PER_SECOND = 1e9
 """Additions in bounds of nodes in a second."""
 SWEEPS = 60
@@ -34,32 +39,25 @@ KERNELS = "blocklp.problems.qpbo.search_kernels"
 
 @dataclass(frozen=True)
 class SpinSubproblem:
-    """A fixing of spins, and a function that nowhere exceeds the given one, on the spins that ``function_of`` leaves free.
+    """A fixing of spins, and where the bound of what is left begins.
 
     Attributes
     ----------
     fixed : numpy.ndarray, shape (n,), int8
         -1 or 1, 0 where free.
-    inherited : Spins
-        Of the spins that ``outer`` leaves free.
     outer : numpy.ndarray, shape (n,), int8
         A part of ``fixed``.
+    multipliers : Multipliers, optional
+        Of the spins that ``outer`` leaves free.
     """
 
     fixed: SpinArray
-    inherited: Spins
     outer: SpinArray
+    multipliers: Multipliers | None = None
 
-    def function(self) -> Spins:
-        """Fold what is fixed since ``outer``.
-
-        Products with spins are exact.  So a sum of N of them has an error below ``N EPS / 2`` times their magnitudes; entries of the
-        folded row and column are such sums, the new constant is one of such sums, added to the old one.
-        """
-        folded = self.inherited.fixed(self.fixed[self.outer == 0])
-        size = float(np.abs(self.inherited.coupling).sum())
-        charge = EPS * ((len(self.inherited.coupling) + 3) * size + abs(self.inherited.constant))
-        return Spins(folded.coupling, folded.constant - charge)
+    def begin(self) -> Multipliers | None:
+        """Multipliers of the spins that are free."""
+        return None if self.multipliers is None else self.multipliers.fixed(self.fixed[self.outer == 0])
 
 
 class ConvexSearch:
@@ -81,9 +79,12 @@ class ConvexSearch:
         self.spins, self.step, self.start, self.settings = spins, step, start, settings
 
     def root(self) -> Node:
-        """Return the node of all labellings."""
-        nothing = np.zeros(len(self.start), dtype=np.int8)
-        return Node(-math.inf, 0, SpinSubproblem(nothing, self.spins, nothing))
+        """Return the node of all labellings; where all spins may be turned, one is fixed."""
+        fixed = np.zeros(len(self.start), dtype=np.int8)
+        coupling = self.spins.coupling
+        if len(fixed) > 1 and not coupling[0, 1:].any():
+            fixed[np.abs(coupling[1:, 1:]).sum(1).argmax()] = 1
+        return Node(-math.inf, 0, SpinSubproblem(fixed, fixed))
 
     def expand(self, nodes: list[Node], incumbent: float, deadline: Deadline) -> Expansion:
         """Bound, search, and return what is left open; the log has the number of nodes bounded.
@@ -93,7 +94,8 @@ class ConvexSearch:
         nodes, incumbent, deadline
             As in :data:`blocklp.search.over_workers.Expand`.
         """
-        return _Call(self, incumbent, deadline).expanded(nodes)
+        with one_blas_thread():
+            return _Call(self, incumbent, deadline).expanded(nodes)
 
 
 class _Call:
@@ -115,7 +117,8 @@ class _Call:
             if self.deadline.over():
                 late.append(node)
                 continue
-            under = convexified(node.state.function(), ROUNDS if node.depth else ROOT_ROUNDS, goal, self.deadline)
+            part: SpinSubproblem = node.state
+            under = convexified(self.spins.fixed(part.fixed), ROUNDS, goal, self.deadline, part.begin())
             self.bounded += 1
             if under.bound <= goal:
                 below.append((node, under))
@@ -124,7 +127,7 @@ class _Call:
         return Expansion([*children, *late], value, self.best, log=[self.bounded])
 
     def _search(self, below: list[tuple[Node, Underestimator]]) -> list[Node]:
-        r"""Search below nodes by depth-first search; return what it leaves open.
+        r"""Search below nodes by depth-first search; return the halves of those that it does not finish.
 
         The charge for rounding, with u = EPS / 2, S sweeps, and ``R_j = |g_j| + 2 sum_i |h_ij|``, whose sum is at most 2 |z|, where
         |z| is the sum of magnitudes of the underestimator.  All points are in the box.  A slope is a running sum, never above R_j:
@@ -141,7 +144,7 @@ class _Call:
         true = np.zeros((count, n + 1, n + 1))
         constant, true_constant, charge = np.zeros(count), np.zeros(count), np.zeros(count)
         fixed, points = np.zeros((count, n + 2, n), dtype=np.int8), np.zeros((count, n + 2, n))
-        bounds = np.full((count, n + 2), -np.inf)
+        bounds, parts = np.full((count, n + 2), -np.inf), np.ones((count, n + 2))
         for k, (node, under) in enumerate(below):
             z, size = under.spins.coupling, sizes[k]
             own = self.spins.fixed(node.state.fixed)
@@ -159,29 +162,47 @@ class _Call:
         piece = budget
         if math.isfinite(self.deadline.left()):
             piece = max(1, int(self.settings.clock_every * PER_SECOND / SWEEPS / max(n, 1) ** 2))
-        for begin in range(0, budget, piece):
-            limits = self.step, self.value, SWEEPS, min(piece, budget - begin)
-            given = (h, g, constant), (true, true_constant), sizes, charge
-            stacks, found = (fixed, points, bounds, opened), (best, value, bounded)
-            kernels.explore(count, *given, *limits, stacks, found)
-            if self.deadline.over() or not opened.any():
-                break
+        given, stacks = ((h, g, constant), (true, true_constant), sizes, charge), (fixed, points, bounds, parts, opened)
+
+        def go_on(begin: int, end: int) -> None:
+            for first in range(begin, end, piece):
+                if not self.deadline.over():
+                    limits = self.step, self.value, SWEEPS, min(piece, end - first)
+                    kernels.explore(count, *given, *limits, stacks, (best, value, bounded))
+
+        go_on(0, 1)
+        halves, half_bounds, split = fixed[:, :2].copy(), bounds[:, :2].copy(), opened.copy()
+        go_on(1, budget // TRIAL)
+        left = np.array([parts[k, : opened[k]].sum() for k in range(count)])
+        hopeless = left > 1 - 1 / TRIAL
+        opened[hopeless] = 0
+        go_on(max(1, budget // TRIAL), budget)
+        split[~hopeless & (opened == 0)] = 0
         self.bounded += int(bounded.sum())
         children = []
         for k, (node, under) in enumerate(below):
             outer = node.state.fixed
             if value[k] < np.inf:
                 self._offer(_merged(outer, best[k, : sizes[k]]))
-            for row in range(opened[k]):
-                merged = _merged(outer, fixed[k, row, : sizes[k]])
-                depth = int(np.count_nonzero(merged))
-                children.append(Node(float(bounds[k, row]), max(depth, 1), SpinSubproblem(merged, under.spins, outer)))
+            for row in range(split[k]):
+                state = SpinSubproblem(_merged(outer, halves[k, row, : sizes[k]]), outer, under.multipliers)
+                children.append(Node(float(half_bounds[k, row]), node.depth + 1, state))
         return children
 
     def _offer(self, spins: SpinArray) -> None:
         value = evaluate(self.spins, spins)
         if value < self.value:
             self.best, self.value = spins, value
+
+
+def one_blas_thread() -> AbstractContextManager[object]:
+    """Matrices of some hundred rows gain nothing from more threads, and wait for them on a busy machine."""
+    if find_spec("threadpoolctl") is None:
+        return nullcontext()
+    from threadpoolctl import ThreadpoolController
+
+    limited: AbstractContextManager[object] = ThreadpoolController().limit(limits=1, user_api="blas")
+    return limited
 
 
 def evaluate(spins: Spins, point: SpinArray) -> float:

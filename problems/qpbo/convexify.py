@@ -20,7 +20,7 @@ The multipliers u come from an interior-point method (C. Helmberg, F. Rendl, R. 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,13 +29,18 @@ from scipy.linalg import LinAlgError, cholesky, eigh
 from scipy.optimize import minimize
 
 from blocklp.deadline import Deadline
-from blocklp.problems.qpbo.arrays import FloatArray, IntArray
+from blocklp.problems.qpbo.arrays import FloatArray
 from blocklp.problems.qpbo.instance import Qubo
+from blocklp.problems.qpbo.triangles import EPS, Paid, Triangles
 
-EPS = float(np.finfo(np.float64).eps)
 DIGITS = 1e-6
 """Relative gap up to which semidefinite programs are solved."""
-SIGNS = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]], dtype=np.float64)
+ROUGH, SMOOTHER, SMOOTH = 0.4, 0.75, 5e-3
+"""Regularisation of the first round, what each round leaves of it, and that of the last ones, in units of the level of prices."""
+ITERATIONS, NEW = 40, 5
+"""Iterations of a round, at most, and inequalities that it adds for each spin."""
+PATIENCE, HOPELESS = 1, 0.25
+"""After how many rounds it counts that another has gained less than a part of what is missing."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,32 @@ class Spins:
 
 
 @dataclass(frozen=True)
+class Multipliers:
+    """Where the search for an underestimator ended; that of a function with more spins fixed begins there.
+
+    Attributes
+    ----------
+    diagonal : numpy.ndarray, shape (n + 1,), float64
+        Of squares of spins.
+    triangles : Triangles
+        With their prices.
+    level, smoothing : float
+        The scale of prices, and the regularisation of the last round.
+    """
+
+    diagonal: FloatArray
+    triangles: Triangles
+    level: float
+    smoothing: float
+
+    def fixed(self, spins: NDArray[np.int8]) -> Multipliers:
+        """Fold the nodes of known spins ``(n,)``, zero elsewhere, into node 0."""
+        known = np.concatenate([[True], spins != 0])
+        diagonal = np.concatenate([[self.diagonal[known].sum()], self.diagonal[~known]])
+        return replace(self, diagonal=diagonal, triangles=self.triangles.fixed(spins))
+
+
+@dataclass(frozen=True)
 class Underestimator:
     """A convex quadratic function of spins that nowhere exceeds the given one.
 
@@ -93,14 +124,23 @@ class Underestimator:
         Its value as a semidefinite bound: a lower bound of the given function.
     correlations : numpy.ndarray, shape (n + 1, n + 1), float64
         The primal matrix, an estimate of the products of spins.
+    multipliers : Multipliers
+        What it was made of.
     """
 
     spins: Spins
     bound: float
     correlations: FloatArray
+    multipliers: Multipliers
 
 
-def convexified(given: Spins, rounds: int, threshold: float = np.inf, deadline: Deadline | None = None) -> Underestimator:
+def convexified(
+    given: Spins,
+    rounds: int,
+    threshold: float = np.inf,
+    deadline: Deadline | None = None,
+    begin: Multipliers | None = None,
+) -> Underestimator:
     """Find a good convex underestimator.
 
     Parameters
@@ -108,41 +148,48 @@ def convexified(given: Spins, rounds: int, threshold: float = np.inf, deadline: 
     given : Spins
         The function, with at least one free spin.
     rounds : int
-        Rounds of triangle inequalities.
+        Rounds of triangle inequalities, at most: they end when they gain little of what the threshold wants.
     threshold : float
         A bound that suffices: stop there.
     deadline : Deadline, optional
         When to stop; steps of the interior-point method that are left then cost strength.
+    begin : Multipliers, optional
+        Of a function that differs by fixed spins; by default the search begins without triangles.
     """
     n, deadline = len(given.coupling), deadline or Deadline()
-    diagonal, correlations = _semidefinite(given.coupling, deadline)
-    best, level = diagonal, max(abs(diagonal.sum()), np.finfo(np.float64).tiny) / n / n
-    bound = diagonal.sum() + given.constant
-    triangles, signs, prices = np.zeros((0, 3), dtype=np.int64), np.zeros((0, 3)), np.zeros(0)
-    chosen = _priced(given.coupling, triangles, signs, prices)
-    for k in range(rounds):
-        if n < 3 or bound >= threshold or deadline.over():
+    correlations: FloatArray | None = None
+    if begin is None:
+        diagonal, correlations = _semidefinite(given.coupling, deadline)
+        level = max(abs(diagonal.sum()), np.finfo(np.float64).tiny) / n / n
+        begin = Multipliers(diagonal, Triangles.none(), level, ROUGH * level / SMOOTHER)
+        bound = diagonal.sum() + given.constant
+    else:
+        bound = -math.inf
+    last, chosen, best = begin, begin.triangles.paid(given.coupling), begin.diagonal
+    for k in range(rounds if n >= 3 else 0):
+        if bound >= threshold or deadline.over():
             break
-        new, new_signs, worst = _violated(correlations, 5 * n)
-        if worst > -0.02:
+        triangles = last.triangles.above(1e-6 * last.level)
+        if correlations is not None:
+            kept, triangles = triangles, triangles.with_violated(correlations, NEW * n)
+            if triangles is kept and (len(kept.prices) == 0 or last.smoothing <= SMOOTH * last.level):
+                break  # what is left to gain is below the accuracy of the products
+        smoothing = max(SMOOTHER * last.smoothing, SMOOTH * last.level)
+        diagonal, triangles, correlations = _regularised(given.coupling, triangles, last.diagonal, smoothing, deadline)
+        last = Multipliers(diagonal, triangles, last.level, smoothing)
+        paid = triangles.paid(given.coupling)
+        exact, _ = _semidefinite(paid.coupling, deadline)
+        value = exact.sum() - paid.price + given.constant
+        gained = value - bound
+        if gained > 0:
+            chosen, best, bound = paid, exact, value
+        if k >= PATIENCE and gained < HOPELESS * (threshold - bound) < np.inf:
             break
-        keep = prices > 1e-6 * level
-        triangles, signs = np.concatenate([triangles[keep], new]), np.concatenate([signs[keep], new_signs])
-        prices = np.concatenate([prices[keep], np.zeros(len(new))])
-        smoothing = level * 0.4 * 0.75**k
-        diagonal, prices, correlations = _regularised(given.coupling, triangles, signs, diagonal, prices, smoothing, deadline)
-        priced = _priced(given.coupling, triangles, signs, prices)
-        exact, _ = _semidefinite(priced.coupling, deadline)
-        value = exact.sum() - priced.paid + given.constant
-        if value > bound:
-            gained, bound = value - bound, value
-            chosen, best = priced, exact
-            if np.isfinite(threshold) and gained < 0.01 * (threshold - bound):
-                break
-    return _safe(chosen, best, given.constant, correlations)
+    spins, bound = _safe(chosen, best, given.constant)
+    return Underestimator(spins, bound, np.eye(n) if correlations is None else correlations, last)
 
 
-def _safe(priced: _Priced, diagonal: FloatArray, constant: float, correlations: FloatArray) -> Underestimator:
+def _safe(paid: Paid, diagonal: FloatArray, constant: float) -> tuple[Spins, float]:
     r"""Shift the diagonal until the matrix is proved to be positive semidefinite; charge all that it costs.
 
     *Semidefinite.*  If Cholesky factorisation in floating point runs to its end on a symmetric n x n matrix M, its factor R satisfies
@@ -157,16 +204,16 @@ def _safe(priced: _Priced, diagonal: FloatArray, constant: float, correlations: 
     *Value.*  For spins :math:`s^\top P s - s^\top M s = \sum_i (P_{ii} - M_{ii})` for whatever the diagonal of M has become, because
     all other entries are those of P; the sum is rounded once.
     """
-    coupling, n = priced.coupling, len(priced.coupling)
+    coupling, n = paid.coupling, len(paid.coupling)
     matrix = coupling - np.diag(diagonal)
     size = float(np.abs(matrix).sum(1).max())
     shift = max(0.0, -float(eigh(matrix, eigvals_only=True, subset_by_index=[0, 0])[0])) + 32 * n * EPS * size + 1e-200
     while not _factors(shifted := matrix + shift * np.eye(n)):
         shift *= 2
     matrix = shifted + 2 * (n + 4) * EPS * float(np.trace(shifted)) * np.eye(n)
-    terms = [constant, -priced.paid, -priced.error, *np.diag(coupling), *-np.diag(matrix)]
+    terms = [constant, -paid.price, -paid.error, *np.diag(coupling), *-np.diag(matrix)]
     bound = math.nextafter(math.fsum(terms), -math.inf)
-    return Underestimator(Spins(matrix, bound), bound, correlations)
+    return Spins(matrix, bound), bound
 
 
 def _factors(matrix: FloatArray) -> bool:
@@ -221,95 +268,23 @@ def _step(matrix: FloatArray, direction: FloatArray) -> float:
     return 0.0
 
 
-def _violated(x: FloatArray, count: int) -> tuple[IntArray, FloatArray, float]:
-    """Return the most violated triangle inequalities, their signs, and the worst violation."""
-    n = len(x)
-    found = []
-    for signs in SIGNS:
-        # Cut off in slices of the first node, so that memory stays of order n^2.
-        for i in range(n - 2):
-            part = 1 + signs[0] * x[i, i + 1 :, None] + signs[1] * x[i, None, i + 1 :] + signs[2] * x[i + 1 :, i + 1 :]
-            j, k = np.nonzero(np.triu(part < -0.01, 1))
-            if len(j):
-                found.append(np.column_stack([part[j, k], np.full(len(j), i), j + i + 1, k + i + 1, np.tile(signs, (len(j), 1))]))
-    if not found:
-        return np.zeros((0, 3), dtype=np.int64), np.zeros((0, 3)), 0.0
-    rows = np.concatenate(found)
-    rows = rows[np.argsort(rows[:, 0], kind="stable")[:count]]
-    return rows[:, 1:4].astype(np.int64), rows[:, 4:], float(rows[0, 0])
-
-
-def _pairs(triangles: IntArray) -> tuple[IntArray, IntArray]:
-    return triangles[:, [0, 0, 1]], triangles[:, [1, 2, 2]]
-
-
-@dataclass(frozen=True)
-class _Priced:
-    """A function less priced triangle inequalities.
-
-    Parameters
-    ----------
-    coupling : numpy.ndarray, shape (n + 1, n + 1), float64
-        What is left.
-    paid : float
-        Sum of the prices, rounded up.
-    error : float
-        No spins have a value that all rounding changes by more.
-    """
-
-    coupling: FloatArray
-    paid: float
-    error: float
-
-
-def _priced(coupling: FloatArray, triangles: IntArray, signs: FloatArray, prices: FloatArray) -> _Priced:
-    r"""Subtract triangle inequalities.
-
-    The charge of an entry is a sum of k halves of prices (exact) whose magnitudes add up to A: its error is below
-    :math:`\gamma_{k-1} A`, that of the difference below :math:`u (|C| + A (1 + \gamma_k))`, with u = EPS / 2.  A price is in three
-    entries, so that over all of them, each counted for both of its places, the magnitudes A add up to three times the sum of the
-    prices.  Twice as much is charged, for the products of rounding errors and the rounding of these sums.
-    """
-    paid = math.fsum(prices)
-    if not paid:
-        return _Priced(coupling, 0.0, 0.0)
-    first, second = _pairs(triangles)
-    count = np.zeros(coupling.shape, dtype=np.int64)
-    np.add.at(count, (first, second), 1)
-    error = EPS * (3 * (int(count.max()) + 1) * paid + float(np.abs(coupling).sum()))
-    return _Priced(_subtracted(coupling, triangles, signs, prices), math.nextafter(paid, math.inf), error)
-
-
-def _subtracted(coupling: FloatArray, triangles: IntArray, signs: FloatArray, prices: FloatArray) -> FloatArray:
-    first, second = _pairs(triangles)
-    charged = np.zeros_like(coupling)
-    np.add.at(charged, (first, second), prices[:, None] * signs / 2)
-    return coupling - charged - charged.T
-
-
 def _regularised(
-    coupling: FloatArray,
-    triangles: IntArray,
-    signs: FloatArray,
-    diagonal: FloatArray,
-    prices: FloatArray,
-    smoothing: float,
-    deadline: Deadline,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+    coupling: FloatArray, triangles: Triangles, diagonal: FloatArray, smoothing: float, deadline: Deadline
+) -> tuple[FloatArray, Triangles, FloatArray]:
     r"""Maximise :math:`\sum u - \sum \gamma - |[Z]_-|^2 / 2 \alpha`, whose gradient needs one eigenvalue decomposition."""
     n = len(coupling)
-    first, second = _pairs(triangles)
+    first, second = triangles.pairs
     last: list[FloatArray] = []
 
     def negative(point: FloatArray) -> tuple[float, FloatArray]:
         u, gamma = point[:n], point[n:]
-        values, vectors = eigh(_subtracted(coupling, triangles, signs, gamma) - np.diag(u), check_finite=False, driver="evd")
-        below = values < 0
-        part = vectors[:, below]
-        x = (part * (-values[below] / smoothing)) @ part.T
+        values, vectors = eigh(triangles.charged(coupling, gamma) - np.diag(u), check_finite=False, driver="evd")
+        below = values[values < 0]
+        part = vectors[:, : len(below)]
+        x = (part * (-below / smoothing)) @ part.T
         last[:] = [x]
-        slope = np.concatenate([1 - np.diag(x), -1 - (signs * x[first, second]).sum(1)])
-        value = u.sum() - gamma.sum() - (values[below] ** 2).sum() / (2 * smoothing)
+        slope = np.concatenate([1 - np.diag(x), -1 - (triangles.signs * x[first, second]).sum(1)])
+        value = u.sum() - gamma.sum() - (below**2).sum() / (2 * smoothing)
         return -value, -slope
 
     def stop(intermediate_result: Any) -> None:
@@ -318,18 +293,18 @@ def _regularised(
 
     # The scale of the multipliers is the smoothing's; L-BFGS wants numbers of order one.
     scale = max(smoothing * n, 1e-12)
-    start = np.concatenate([diagonal, prices]) / scale
-    free: list[tuple[float | None, float | None]] = [(None, None)] * n + [(0.0, None)] * len(prices)
+    start = np.concatenate([diagonal, triangles.prices]) / scale
+    free: list[tuple[float | None, float | None]] = [(None, None)] * n + [(0.0, None)] * len(triangles.prices)
     answer = minimize(
         lambda v: (lambda r: (r[0] / scale, r[1]))(negative(v * scale)),
         start,
         jac=True,
         method="L-BFGS-B",
         bounds=free,
-        options={"maxiter": 60, "maxcor": 20},
+        options={"maxiter": ITERATIONS, "maxcor": 20},
         callback=stop,
     )
     point = answer.x * scale
     negative(point)
     # Inequalities have no negative prices, whatever the step of the last iteration was.
-    return point[:n], np.maximum(point[n:], 0.0), last[0]
+    return point[:n], replace(triangles, prices=np.maximum(point[n:], 0.0)), last[0]

@@ -82,16 +82,16 @@ def explore(
         ``cutoff - step``.
     sweeps, budget : int
         Sweeps of descent for a bound, and nodes bounded below each, at most.
-    stacks : (nodes, n + 2, n), (nodes, n + 2, n), (nodes, n + 2), (nodes,)
-        Fixed spins, points and bounds, whose first ``opened[k]`` rows are open nodes, and ``opened``: at
-        first row 0, the root, is open.
+    stacks : (nodes, n + 2, n), (nodes, n + 2, n), (nodes, n + 2), (nodes, n + 2), (nodes,)
+        Fixed spins, points, bounds, and parts of the whole (each child has half of its parent's), whose first ``opened[k]``
+        rows are open nodes, and ``opened``: at first row 0, the root, is open.
     found : (nodes, n), (nodes,), (nodes,)
         Best spins met; their value, infinite if none is below the cutoff; and to what the number of nodes
         that were bounded is added.
     """
     h, g, constant = under
     true_c, true_constant = true
-    fixed, points, bounds, opened = stacks
+    fixed, points, bounds, parts, opened = stacks
     best, best_value, nodes = found
     for k in range(first, last):
         n = sizes[k]
@@ -141,6 +141,7 @@ def explore(
             fixed[k, top + 1, :n] = mine
             points[k, top + 1, :n] = x
             bounds[k, top] = bounds[k, top + 1] = max(lower, bounds[k, top])
+            parts[k, top] = parts[k, top + 1] = 0.5 * parts[k, top]
             mine[chosen], x[chosen] = -near, -near
             fixed[k, top + 1, chosen], points[k, top + 1, chosen] = near, near
             top += 2
@@ -263,7 +264,7 @@ def rehearse() -> None:
 
     spins = np.zeros((1, 3, 1), dtype=np.int8)
     under, true = (floats(1, 1, 1), floats(1, 1), floats(1)), (floats(1, 2, 2), floats(1))
-    stacks = spins, floats(1, 3, 1), floats(1, 3), ints(1)
+    stacks = spins, floats(1, 3, 1), floats(1, 3), floats(1, 3), ints(1)
     found = spins[:, 0].copy(), floats(1), ints(1)
     explore(1, under, true, np.ones(1, dtype=np.int64), floats(1), 1.0, 0.0, 1, 1, stacks, found)
     lists = (ints(1), ints(1), ints(0), floats(0))
