@@ -31,10 +31,9 @@ LIMIT = 10.0
 QUICK = ("qubo/bqp50-1.sparse", "mis/col/myciel5.col", "mrf/ObjectDetection_11.uai")
 QUBOS = (
     *(f"qubo/bqp{n}-{k}.sparse" for n in (50, 100) for k in range(1, 6)),
-    *(f"qubo/gka{name}.sparse" for name in ("3a", "5b", "3d")),
-    "qubo/be100.1.sparse",
-    "maxcut/t2g10_5555",
-    "maxcut/pw01_100.0",
+    *(f"qubo/gka{name}.sparse" for name in ("3a", "5b", "3d", "5d", "1e")),
+    *(f"qubo/be{name}.sparse" for name in ("100.1", "120.3.1", "150.3.1")),
+    *(f"maxcut/{name}" for name in ("t2g10_5555", "g05_60.0", "g05_80.0", "pm1s_100.0", "pw01_100.0", "pw01_100.1")),
 )
 GRAPHS = (
     *(f"mis/mwvc/{name}.mwvc" for name in ("Alchemy_11", "DBN_11", "Grids_11", "Segmentation_11", "MMAP_Grids_26", "MMAP_Grids_29")),

@@ -118,8 +118,8 @@ class ExactSettings:
         Pairs a variable up to which a quadratic function is searched by tightened relaxations, and above which by convex
         underestimators; three fifths of it for functions of up to 200 variables.
     nodes_below : int
-        Nodes that are searched depth first below a node before what is open gets underestimators of its own; fewer where they take
-        longer.
+        Nodes that are searched depth first below a node, at most, before its halves get underestimators of their own; fewer where
+        they take longer.
     searched_graph : int
         Nodes of a graph below which independent sets are searched depth first, too.
     tree_work : float

@@ -26,6 +26,8 @@ WORK = 2e8
 """Nodes times squares of spins of a depth-first search, at most: then the halves of its root get underestimators of their own."""
 TRIAL = 20
 """Below a node whose part that a twentieth of these nodes closes is less than a twentieth, no more are tried."""
+DEEP = 3
+"""Where a third of the spins are on the stack the tree is one-sided, of which such parts say nothing."""
 PER_SECOND = 1e9
 """Additions in bounds of nodes in a second."""
 SWEEPS = 60
@@ -174,7 +176,7 @@ class _Call:
         halves, half_bounds, split = fixed[:, :2].copy(), bounds[:, :2].copy(), opened.copy()
         go_on(1, budget // TRIAL)
         left = np.array([parts[k, : opened[k]].sum() for k in range(count)])
-        hopeless = left > 1 - 1 / TRIAL
+        hopeless = (left > 1 - 1 / TRIAL) & (opened < sizes / DEEP)
         opened[hopeless] = 0
         go_on(max(1, budget // TRIAL), budget)
         split[~hopeless & (opened == 0)] = 0
