@@ -20,13 +20,12 @@ from bench.rivals import max_flow
 from blocklp.deadline import Deadline
 from blocklp.problems.mrf import Mrf
 from blocklp.problems.qpbo import Qubo, solve_qpbo
-from blocklp.problems.qpbo.convex_search import ROUNDS
 from blocklp.problems.qpbo.convexify import Spins, convexified
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LIMIT = 15.0
+LIMIT, SEMIDEFINITE_ROUNDS = 15.0, 20
 QUICK = ("qubo/bqp50-1.sparse", "qubo/bqp100-5.sparse", "maxcut/g05_60.0")
 ALL = (
     "qubo/bqp50-1.sparse",
@@ -61,7 +60,7 @@ def draw(records: list[Record], figure: Figure) -> None:
     "it. `max-flow` is the exact roof dual; `HiGHS LP` the LP of the same value (interior points without crossover; `LP "
     "error` is its relative difference to max-flow). `tightened` adds triangles, cycles and cliques, `blocks` in `rounds`, "
     "until its bound meets its own labelling to 1e-4; `HiGHS root` is the bound of HiGHS's cuts at its root node, on the "
-    f"linearised mixed-integer program. `semidefinite` is the bound with triangle inequalities, {ROUNDS} rounds at "
+    f"linearised mixed-integer program. `semidefinite` is the bound with triangle inequalities, {SEMIDEFINITE_ROUNDS} rounds at "
     f"most, that our exact search starts from. Seconds are `s`: one thread each, two at a time, {LIMIT:.0f} at most unless "
     "`--limit` says otherwise (then bounds are those so far, and an LP has none; the first semidefinite round is not "
     "interrupted). `density %` is the share of pairs that are coupled. **On dense functions and dense max-cut (g05, pm1d, "
@@ -137,7 +136,7 @@ def tightened(qubo: Qubo, limit: float) -> Answer:
 def semidefinite(qubo: Qubo, limit: float) -> Answer:
     """The semidefinite bound with triangle inequalities."""
     began = time.perf_counter()
-    found = convexified(Spins.of(qubo), ROUNDS, deadline=Deadline(limit))
+    found = convexified(Spins.of(qubo), SEMIDEFINITE_ROUNDS, deadline=Deadline(limit))
     return {"bound": found.bound, "seconds": time.perf_counter() - began}
 
 

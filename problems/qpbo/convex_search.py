@@ -20,8 +20,8 @@ from blocklp.search.over_workers import Sharing
 
 SpinArray = NDArray[np.int8]
 
-ROUNDS = 20
-"""Rounds of triangle inequalities, at most."""
+ROUNDS = 5
+"""Rounds of triangle inequalities before depth-first search is tried."""
 WORK = 2e8
 """Nodes times squares of spins of a depth-first search, at most: then the halves of its root get underestimators of their own."""
 TRIAL = 20
@@ -129,7 +129,7 @@ class _Call:
         return Expansion([*children, *late], value, self.best, log=[self.bounded])
 
     def _search(self, below: list[tuple[Node, Underestimator]]) -> list[Node]:
-        r"""Search below nodes by depth-first search; return the halves of those that it does not finish.
+        r"""Search below nodes by depth-first search; return the halves of those that it does not finish, or themselves.
 
         The charge for rounding, with u = EPS / 2, S sweeps, and ``R_j = |g_j| + 2 sum_i |h_ij|``, whose sum is at most 2 |z|, where
         |z| is the sum of magnitudes of the underestimator.  All points are in the box.  A slope is a running sum, never above R_j:
@@ -147,6 +147,7 @@ class _Call:
         constant, true_constant, charge = np.zeros(count), np.zeros(count), np.zeros(count)
         fixed, points = np.zeros((count, n + 2, n), dtype=np.int8), np.zeros((count, n + 2, n))
         bounds, parts = np.full((count, n + 2), -np.inf), np.ones((count, n + 2))
+        lower = [max(node.bound, under.bound) for node, under in below]
         for k, (node, under) in enumerate(below):
             z, size = under.spins.coupling, sizes[k]
             own = self.spins.fixed(node.state.fixed)
@@ -154,8 +155,8 @@ class _Call:
             constant[k] = under.spins.constant + z[0, 0]
             true[k, : size + 1, : size + 1], true_constant[k] = own.coupling, own.constant
             charge[k] = 4 * (SWEEPS + 2) * (n + 4) * EPS * (np.abs(z).sum() + abs(constant[k]))
-            bounds[k, 0] = max(node.bound, under.bound)
-            points[k, 0, :size] = 0.9 * np.clip(np.nan_to_num(under.correlations[0, 1:]), -1, 1)
+            bounds[k, 0] = lower[k]
+            points[k, 0, :size] = 0.9 * np.clip(np.nan_to_num(under.multipliers.correlations[0, 1:]), -1, 1)
         kernels = compiled.wanted(KERNELS)
         assert kernels is not None
         budget = int(min(self.settings.nodes_below, WORK / max(n, 1) ** 2))
@@ -186,6 +187,9 @@ class _Call:
             outer = node.state.fixed
             if value[k] < np.inf:
                 self._offer(_merged(outer, best[k, : sizes[k]]))
+            if split[k] and under.gaining:  # it is taken up again with more rounds
+                children.append(Node(lower[k], node.depth, SpinSubproblem(outer, outer, under.multipliers)))
+                continue
             for row in range(split[k]):
                 state = SpinSubproblem(_merged(outer, halves[k, row, : sizes[k]]), outer, under.multipliers)
                 children.append(Node(float(half_bounds[k, row]), node.depth + 1, state))

@@ -14,7 +14,8 @@ the semidefinite bound with triangles (F. Rendl, G. Rinaldi, A. Wiegele, Mathema
 be evaluated without another semidefinite program (A. Billionnet, S. Elloumi, Mathematical Programming 109 (2007)).
 
 The multipliers u come from an interior-point method (C. Helmberg, F. Rendl, R. Vanderbei, H. Wolkowicz, SIAM J. Optimization 6
-(1996)); triangles from the regularised dual (N. Krislock, J. Malick, F. Roupin, ACM TOMS 43 (2017)).
+(1996)); triangles from the regularised dual (N. Krislock, J. Malick, F. Roupin, ACM TOMS 43 (2017)).  A function with more spins
+fixed begins where the one with fewer ended.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Spins:
 
 @dataclass(frozen=True)
 class Multipliers:
-    """Where the search for an underestimator ended; that of a function with more spins fixed begins there.
+    """Where a search for an underestimator ended; that of the same function goes on there, or one with more spins fixed.
 
     Attributes
     ----------
@@ -96,42 +97,54 @@ class Multipliers:
         Of squares of spins.
     triangles : Triangles
         With their prices.
+    correlations : numpy.ndarray, shape (n + 1, n + 1), float64
+        The primal matrix, an estimate of the products of spins.
     level, smoothing : float
-        The scale of prices, and the regularisation of the last round.
+        The scale of prices, and the regularisation of the next round.
     """
 
     diagonal: FloatArray
     triangles: Triangles
+    correlations: FloatArray
     level: float
     smoothing: float
+
+    @classmethod
+    def without_triangles(cls, coupling: FloatArray, deadline: Deadline) -> Multipliers:
+        """Solve the semidefinite program without triangles."""
+        diagonal, correlations = _semidefinite(coupling, deadline)
+        level = max(abs(diagonal.sum()), np.finfo(np.float64).tiny) / len(coupling) ** 2
+        return cls(diagonal, Triangles.none(), correlations, level, ROUGH * level)
 
     def fixed(self, spins: NDArray[np.int8]) -> Multipliers:
         """Fold the nodes of known spins ``(n,)``, zero elsewhere, into node 0."""
         known = np.concatenate([[True], spins != 0])
         diagonal = np.concatenate([[self.diagonal[known].sum()], self.diagonal[~known]])
-        return replace(self, diagonal=diagonal, triangles=self.triangles.fixed(spins))
+        left = np.concatenate([[0], np.flatnonzero(~known)])
+        correlations = self.correlations[np.ix_(left, left)]
+        return replace(self, diagonal=diagonal, triangles=self.triangles.fixed(spins), correlations=correlations)
 
 
 @dataclass(frozen=True)
 class Underestimator:
     """A convex quadratic function of spins that nowhere exceeds the given one.
 
-    Parameters
+    Attributes
     ----------
     spins : Spins
         ``coupling`` is positive semidefinite, in exact arithmetic.
     bound : float
         Its value as a semidefinite bound: a lower bound of the given function.
-    correlations : numpy.ndarray, shape (n + 1, n + 1), float64
-        The primal matrix, an estimate of the products of spins.
     multipliers : Multipliers
-        What it was made of.
+        Where the search for it ended.
+    gaining : bool
+        Whether more rounds may well gain more.
     """
 
     spins: Spins
     bound: float
-    correlations: FloatArray
     multipliers: Multipliers
+    gaining: bool
 
 
 def convexified(
@@ -154,39 +167,36 @@ def convexified(
     deadline : Deadline, optional
         When to stop; steps of the interior-point method that are left then cost strength.
     begin : Multipliers, optional
-        Of a function that differs by fixed spins; by default the search begins without triangles.
+        Where to begin; by default without triangles.
     """
     n, deadline = len(given.coupling), deadline or Deadline()
-    correlations: FloatArray | None = None
-    if begin is None:
-        diagonal, correlations = _semidefinite(given.coupling, deadline)
-        level = max(abs(diagonal.sum()), np.finfo(np.float64).tiny) / n / n
-        begin = Multipliers(diagonal, Triangles.none(), level, ROUGH * level / SMOOTHER)
-        bound = diagonal.sum() + given.constant
-    else:
-        bound = -math.inf
-    last, chosen, best = begin, begin.triangles.paid(given.coupling), begin.diagonal
-    for k in range(rounds if n >= 3 else 0):
-        if bound >= threshold or deadline.over():
+    last = Multipliers.without_triangles(given.coupling, deadline) if begin is None else begin
+    chosen, best = last.triangles.paid(given.coupling), last.diagonal
+    bound = best.sum() + given.constant if begin is None else -math.inf
+    gaining = n >= 3
+    for k in range(rounds):
+        if not gaining or bound >= threshold or deadline.over():
             break
-        triangles = last.triangles.above(1e-6 * last.level)
-        if correlations is not None:
-            kept, triangles = triangles, triangles.with_violated(correlations, NEW * n)
-            if triangles is kept and (len(kept.prices) == 0 or last.smoothing <= SMOOTH * last.level):
-                break  # what is left to gain is below the accuracy of the products
-        smoothing = max(SMOOTHER * last.smoothing, SMOOTH * last.level)
-        diagonal, triangles, correlations = _regularised(given.coupling, triangles, last.diagonal, smoothing, deadline)
-        last = Multipliers(diagonal, triangles, last.level, smoothing)
-        paid = triangles.paid(given.coupling)
+        kept = last.triangles.above(1e-6 * last.level)
+        triangles = kept.with_violated(last.correlations, NEW * n)
+        if triangles is kept and (len(kept.prices) == 0 or last.smoothing < SMOOTH * last.level):
+            gaining = False  # what is left to gain is below the accuracy of the correlations
+            break
+        found = _regularised(given.coupling, replace(last, triangles=triangles), deadline)
+        paid = found.triangles.paid(given.coupling)
         exact, _ = _semidefinite(paid.coupling, deadline)
         value = exact.sum() - paid.price + given.constant
-        gained = value - bound
+        if not math.isfinite(value):
+            gaining = False  # coefficients of such different sizes that no digit is left
+            break
+        last, gained = found, value - bound
         if gained > 0:
             chosen, best, bound = paid, exact, value
-        if k >= PATIENCE and gained < HOPELESS * (threshold - bound) < np.inf:
-            break
+        gaining = not (k >= PATIENCE and gained < HOPELESS * (threshold - bound) < np.inf)
+    if bound == -math.inf:  # no round was made
+        best, _ = _semidefinite(chosen.coupling, deadline)
     spins, bound = _safe(chosen, best, given.constant)
-    return Underestimator(spins, bound, np.eye(n) if correlations is None else correlations, last)
+    return Underestimator(spins, bound, last, gaining)
 
 
 def _safe(paid: Paid, diagonal: FloatArray, constant: float) -> tuple[Spins, float]:
@@ -268,21 +278,20 @@ def _step(matrix: FloatArray, direction: FloatArray) -> float:
     return 0.0
 
 
-def _regularised(
-    coupling: FloatArray, triangles: Triangles, diagonal: FloatArray, smoothing: float, deadline: Deadline
-) -> tuple[FloatArray, Triangles, FloatArray]:
+def _regularised(coupling: FloatArray, begin: Multipliers, deadline: Deadline) -> Multipliers:
     r"""Maximise :math:`\sum u - \sum \gamma - |[Z]_-|^2 / 2 \alpha`, whose gradient needs one eigenvalue decomposition."""
-    n = len(coupling)
+    n, triangles = len(coupling), begin.triangles
     first, second = triangles.pairs
-    last: list[FloatArray] = []
+    smoothing = max(begin.smoothing, SMOOTH * begin.level)
+    x = begin.correlations
 
     def negative(point: FloatArray) -> tuple[float, FloatArray]:
+        nonlocal x
         u, gamma = point[:n], point[n:]
         values, vectors = eigh(triangles.charged(coupling, gamma) - np.diag(u), check_finite=False, driver="evd")
         below = values[values < 0]
         part = vectors[:, : len(below)]
         x = (part * (-below / smoothing)) @ part.T
-        last[:] = [x]
         slope = np.concatenate([1 - np.diag(x), -1 - (triangles.signs * x[first, second]).sum(1)])
         value = u.sum() - gamma.sum() - (below**2).sum() / (2 * smoothing)
         return -value, -slope
@@ -293,7 +302,7 @@ def _regularised(
 
     # The scale of the multipliers is the smoothing's; L-BFGS wants numbers of order one.
     scale = max(smoothing * n, 1e-12)
-    start = np.concatenate([diagonal, triangles.prices]) / scale
+    start = np.concatenate([begin.diagonal, triangles.prices]) / scale
     free: list[tuple[float | None, float | None]] = [(None, None)] * n + [(0.0, None)] * len(triangles.prices)
     answer = minimize(
         lambda v: (lambda r: (r[0] / scale, r[1]))(negative(v * scale)),
@@ -307,4 +316,5 @@ def _regularised(
     point = answer.x * scale
     negative(point)
     # Inequalities have no negative prices, whatever the step of the last iteration was.
-    return point[:n], replace(triangles, prices=np.maximum(point[n:], 0.0)), last[0]
+    priced = replace(triangles, prices=np.maximum(point[n:], 0.0))
+    return Multipliers(point[:n], priced, x, begin.level, SMOOTHER * smoothing)
