@@ -86,18 +86,23 @@ class Triangles:
         count : int
             How many are added at most.
         """
-        n = len(x)
-        found = []
-        for i in range(n - 2):  # in slices of the first node, so that memory stays of order n^2
+        n, most = len(x), max(1, count + len(self.prices))
+        cut, size = -1 - VIOLATED, 0
+        found: list[FloatArray] = []
+        for i in range(n - 2):  # in slices of the first node, and no more than a few times what can be added: memory of order n^2
             later = np.triu_indices(n - i - 1, 1)
             inner = x[i + 1 :, i + 1 :][later]
             one, other = x[i, i + 1 :][later[0]], x[i, i + 1 :][later[1]]
             for code, (a, b, c) in enumerate(SIGNS.tolist()):
                 value = a * one + b * other + c * inner
-                worst = np.flatnonzero(value < -1 - VIOLATED)
+                worst = np.flatnonzero(value < cut)
                 if len(worst):
                     j, k = later[0][worst] + i + 1, later[1][worst] + i + 1
                     found.append(np.stack([value[worst], np.full(len(worst), i), j, k, np.full(len(worst), code)], 1))
+                    size += len(worst)
+            if size > 4 * most:
+                rows = _least(np.concatenate(found), most)
+                found, size, cut = [rows], most, rows[-1, 0]
         if not found:
             return self
         rows = np.concatenate(found)
@@ -152,6 +157,12 @@ class Paid:
     coupling: FloatArray
     price: float
     error: float
+
+
+def _least(rows: FloatArray, count: int) -> FloatArray:
+    """The rows with the least first entries, in order."""
+    least: FloatArray = rows[np.argsort(rows[:, 0], kind="stable")[:count]]
+    return least
 
 
 def _numbers(nodes: NDArray[np.int32], signs: NDArray[np.int8], n: int) -> IntArray:

@@ -38,7 +38,7 @@ def test_all_inequalities_hold_for_spins():
 
 def test_the_most_violated_are_added_once():
     rng = np.random.default_rng(0)
-    for n in (3, 5, 8):
+    for n in (3, 5, 8, 20):
         x = rng.uniform(-1, 1, (n, n))
         x = (x + x.T) / 2
         np.fill_diagonal(x, 1)
@@ -47,9 +47,10 @@ def test_the_most_violated_are_added_once():
             value = 1 + a * x[i, j] + b * x[i, k] + c * x[j, k]
             if value < -VIOLATED:
                 expected[i, j, k, a, b, c] = value
-        some = Triangles.none().with_violated(x, len(expected) // 2)
-        listed = [(*nodes, *signs) for nodes, signs in zip(some.nodes.tolist(), some.signs.tolist(), strict=True)]
-        assert sorted(listed) == sorted(sorted(expected, key=expected.get)[: len(expected) // 2])
+        for count in (1, 5, len(expected) // 2):
+            some = Triangles.none().with_violated(x, count)
+            listed = [(*nodes, *signs) for nodes, signs in zip(some.nodes.tolist(), some.signs.tolist(), strict=True)]
+            assert sorted(listed) == sorted(sorted(expected, key=expected.get)[:count])
         more = some.with_violated(x, 1000)
         listed = [(*nodes, *signs) for nodes, signs in zip(more.nodes.tolist(), more.signs.tolist(), strict=True)]
         assert len(listed) == len(set(listed)) and set(listed) == set(expected)
