@@ -135,6 +135,10 @@ class Underestimator:
         ``coupling`` is positive semidefinite, in exact arithmetic.
     bound : float
         Its value as a semidefinite bound: a lower bound of the given function.
+    diagonal : numpy.ndarray, shape (n + 1,), float64
+        Multipliers of squares of spins that it is made with, up to a shift that makes up for rounding.
+    triangles : Triangles
+        The triangle inequalities that it is made with, and their prices.
     multipliers : Multipliers
         Where the search for it ended.
     gaining : bool
@@ -143,6 +147,8 @@ class Underestimator:
 
     spins: Spins
     bound: float
+    diagonal: FloatArray
+    triangles: Triangles
     multipliers: Multipliers
     gaining: bool
 
@@ -171,7 +177,7 @@ def convexified(
     """
     n, deadline = len(given.coupling), deadline or Deadline()
     last = Multipliers.without_triangles(given.coupling, deadline) if begin is None else begin
-    chosen, best = last.triangles.paid(given.coupling), last.diagonal
+    chosen, best = last.triangles, last.diagonal
     bound = best.sum() + given.constant if begin is None else -math.inf
     gaining = n >= 3
     for k in range(rounds):
@@ -191,12 +197,13 @@ def convexified(
             break
         last, gained = found, value - bound
         if gained > 0:
-            chosen, best, bound = paid, exact, value
+            chosen, best, bound = found.triangles, exact, value
         gaining = not (k >= PATIENCE and gained < HOPELESS * (threshold - bound) < np.inf)
+    paid = chosen.paid(given.coupling)
     if bound == -math.inf:  # no round was made
-        best, _ = _semidefinite(chosen.coupling, deadline)
-    spins, bound = _safe(chosen, best, given.constant)
-    return Underestimator(spins, bound, last, gaining)
+        best, _ = _semidefinite(paid.coupling, deadline)
+    spins, bound = _safe(paid, best, given.constant)
+    return Underestimator(spins, bound, best, chosen, last, gaining)
 
 
 def _safe(paid: Paid, diagonal: FloatArray, constant: float) -> tuple[Spins, float]:

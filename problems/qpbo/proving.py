@@ -1,4 +1,4 @@
-"""Proofs of minima by roof duality in a tree, for :func:`blocklp.problems.qpbo.proof.check_proof`."""
+"""Proofs of minima by roof duality and semidefinite bounds in a tree, for :func:`blocklp.problems.qpbo.proof.check_proof`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ from blocklp.campaigns import Executor, InProcess
 from blocklp.deadline import Deadline
 from blocklp.errors import OptionError, ProcessError
 from blocklp.problems.qpbo.arrays import FloatArray
+from blocklp.problems.qpbo.convex_search import one_blas_thread
+from blocklp.problems.qpbo.convexify import Multipliers, Spins, convexified
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.problems.qpbo.presolve import LabelArray, fold
-from blocklp.problems.qpbo.proof import Branch, Leaf, Rational, log_line, proof_from_log
+from blocklp.problems.qpbo.proof import Leaf, Proof, Rational, SemidefiniteLeaf, log_line, proof_from_log
 from blocklp.problems.qpbo.relaxation import roof_duality_model
 from blocklp.search.best_first import Expansion, Node
 from blocklp.search.over_workers import Sharing, branch_and_bound_over
 from blocklp.status import Status
 
 PASSES = 200
+ROUNDS, MOST = 20, 250
+"""Rounds of triangle inequalities, and most free variables of a semidefinite bound: its matrices are dense."""
 
 SHARING = Sharing(batch=4, parts=16, subtree=16)
 
@@ -35,8 +39,8 @@ def prove_minimum(
     *,
     executor: Executor | None = None,
     log: Callable[[str], Any] | None = None,
-) -> Branch | Leaf:
-    """Build a proof that labels are a minimiser; for small functions, or those that roof duality is nearly tight for.
+) -> Proof:
+    """Build a proof that labels are a minimiser, of up to some 150 variables where roof duality is not nearly tight.
 
     Parameters
     ----------
@@ -54,7 +58,7 @@ def prove_minimum(
 
     Returns
     -------
-    Branch or Leaf
+    Branch, Leaf or SemidefiniteLeaf
         For :func:`blocklp.problems.qpbo.proof.check_proof`, which alone says whether it succeeded: with coefficients that are not
         multiples of a common number, parts within rounding of the minimum are split until nothing is free.
 
@@ -77,7 +81,7 @@ def prove_minimum(
     # Of a tree in which every branch has two parts, one node more than half is a leaf.
     found = branch_and_bound_over(
         executor or InProcess(),
-        [Node(-math.inf, 0, ())],
+        [Node(-math.inf, 0, _Part((), None))],
         _Prover(qubo, goal).expand,
         sharing=SHARING,
         max_nodes=2 * max_leaves - 1,
@@ -90,6 +94,14 @@ def prove_minimum(
     if found.unresolved:
         raise ProcessError("the processes that should have proved a part of the labellings ended; give them more memory")
     return proof_from_log(lines)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Fixings of variables in their order, and multipliers of the spins that they leave free."""
+
+    fixings: tuple[tuple[int, int], ...]
+    multipliers: Multipliers | None
 
 
 @dataclass(frozen=True)
@@ -106,21 +118,50 @@ class _Prover:
         size = np.bincount(qubo.edges.ravel(), np.repeat(np.abs(qubo.quadratic), 2), qubo.n) + np.abs(qubo.linear)
         children, lines = [], []
         for node in nodes:
+            part: _Part = node.state
             fixed = np.full(qubo.n, -1, dtype=np.int8)
-            for variable, value in node.state:
+            for variable, value in part.fixings:
                 fixed[variable] = value
-            leaf, y = _bounded(qubo, fixed)
+            leaf, y = roof_leaf(qubo, fixed)
             if (fixed >= 0).all() or rational.leaf(fixed.tolist(), leaf) > self.goal:
-                lines.append(log_line(node.state, leaf))
+                lines.append(log_line(part.fixings, leaf))
+                continue
+            other, multipliers = self._semidefinite(fixed, part.multipliers)
+            if other is not None and rational.semidefinite(fixed.tolist(), other) > self.goal:
+                lines.append(log_line(part.fixings, other))
                 continue
             # The strongest of the undecided variables.
-            variable = int(np.where(fixed < 0, size * (1 + 4 * y * (1 - y)), -1).argmax())
-            lines.append(log_line(node.state, variable))
-            children += [Node(-math.inf, node.depth + 1, (*node.state, (variable, value))) for value in (0, 1)]
+            scores = np.where(fixed < 0, size * (1 + 4 * y * (1 - y)), -1)
+            if multipliers is not None:
+                scores[fixed < 0] = size[fixed < 0] * (1 - np.abs(multipliers.correlations[0, 1:]))
+            variable = int(scores.argmax())
+            lines.append(log_line(part.fixings, variable))
+            place = int((fixed[:variable] < 0).sum())
+            for value in (0, 1):
+                below = None
+                if multipliers is not None:
+                    spins = np.zeros(len(multipliers.diagonal) - 1, dtype=np.int8)
+                    spins[place] = 2 * value - 1
+                    below = multipliers.fixed(spins)
+                children.append(Node(-math.inf, node.depth + 1, _Part((*part.fixings, (variable, value)), below)))
         return Expansion(children, log=lines)
 
+    def _semidefinite(self, fixed: LabelArray, begin: Multipliers | None) -> tuple[SemidefiniteLeaf | None, Multipliers | None]:
+        """A semidefinite bound, begun where that of a part with fewer fixings ended, and where it ends; for up to MOST variables."""
+        rest, _, constant = fold(self.qubo, fixed)
+        if rest is None or not 3 <= rest.n <= MOST or not len(rest.edges):
+            return None, None
+        spins = Spins.of(rest)
+        goal = float(self.goal) - constant
+        with one_blas_thread():
+            under = convexified(spins, ROUNDS, goal + 1e-9 * abs(spins.coupling).sum(), begin=begin)
+        triangles = under.triangles.above(0.0)
+        listed = zip(triangles.nodes.tolist(), triangles.signs.tolist(), triangles.prices.tolist(), strict=True)
+        leaf = SemidefiniteLeaf(tuple(under.diagonal.tolist()), tuple((*nodes, *signs[:2], price) for nodes, signs, price in listed))
+        return leaf, under.multipliers
 
-def _bounded(qubo: Qubo, fixed: LabelArray) -> tuple[Leaf, FloatArray]:
+
+def roof_leaf(qubo: Qubo, fixed: LabelArray) -> tuple[Leaf, FloatArray]:
     """Multipliers of roof duality, and its point."""
     point = np.where(fixed < 0, 0.5, fixed)
     rest, free, _ = fold(qubo, fixed)

@@ -14,7 +14,7 @@ from blocklp.problems.mis import WeightedGraph, solve_mis_exactly
 from blocklp.problems.qpbo import Qubo, proving, solve_qpbo_exactly
 from blocklp.problems.qpbo import proof as checker
 from blocklp.problems.qpbo.proof import Branch, Leaf, check_proof, proof_from_log
-from blocklp.problems.qpbo.proving import prove_minimum
+from blocklp.problems.qpbo.proving import prove_minimum, roof_leaf
 
 pytest.importorskip("numba")
 
@@ -47,7 +47,7 @@ def test_multipliers_of_a_tight_relaxation_prove_all(seed):
     pairs = np.array([(i, j) for i in range(20) for j in range(i) if rng.random() < 0.5])
     qubo = Qubo.from_terms(rng.integers(-60, 200, 20), pairs, -rng.integers(1, 60, len(pairs)))
     labels = solve_qpbo_exactly(qubo).labels
-    proof = proving._bounded(qubo, np.full(20, -1, np.int8))[0]
+    proof = roof_leaf(qubo, np.full(20, -1, np.int8))[0]
     verdict = check_proof(qubo, labels, proof)
     assert len(proof.multipliers) == len(qubo.edges) > 16 and labels.any()
     assert float(verdict.bound) == pytest.approx(float(verdict.energy), rel=1e-5)
@@ -63,11 +63,21 @@ def test_random_multipliers_never_prove_too_much(all_labellings):
         assert float(bound) <= qubo.energy(all_labellings(6)).min()
 
 
+def by_roof_duality(qubo, fixed, goal):
+    """A proof that nothing is at most the goal, by roof duality alone."""
+    leaf, _ = roof_leaf(qubo, fixed)
+    if checker.Rational(qubo).leaf(fixed.tolist(), leaf) > goal:
+        return leaf
+    v = int((fixed < 0).argmax())
+    parts = [np.where(np.arange(qubo.n) == v, value, fixed).astype(np.int8) for value in (0, 1)]
+    return Branch(v, *(by_roof_duality(qubo, part, goal) for part in parts))
+
+
 def a_branched_proof():
     for seed in range(50):
         qubo = frustrated(seed)
-        labels = solve_qpbo_exactly(qubo).labels
-        proof = prove_minimum(qubo, labels)
+        labels, rational = solve_qpbo_exactly(qubo).labels, checker.Rational(qubo)
+        proof = by_roof_duality(qubo, np.full(qubo.n, -1, np.int8), rational.energy(labels) - rational.spacing)
         if isinstance(proof, Branch):
             return qubo, labels, proof
     raise AssertionError("no function needs a branch")
@@ -218,6 +228,10 @@ def test_proofs_of_independent_sets(seed, all_labellings):
 
 
 def test_a_proof_that_is_too_long_is_refused():
-    qubo, labels, _ = a_branched_proof()
+    # Odd cliques of nearly equal weights are cut far worse than triangle inequalities tell.
+    pairs = [(i, j) for j in range(5) for i in range(j)]
+    qubo = Qubo.max_cut(5, pairs, 64.0 + np.arange(10) % 4)
+    labels = solve_qpbo_exactly(qubo).labels
+    assert check_proof(qubo, labels, prove_minimum(qubo, labels)).optimal
     with pytest.raises(OptionError, match="max_leaves"):
         prove_minimum(qubo, labels, max_leaves=1)

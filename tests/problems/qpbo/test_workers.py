@@ -35,6 +35,11 @@ def least(qubo):
     return min(float(energy) for energy in qubo.energy(np.array(list(itertools.product((0, 1), repeat=qubo.n)))))
 
 
+def odd_clique():
+    """Cut far worse than triangle inequalities tell, so that proofs have branches."""
+    return Qubo.max_cut(5, [(i, j) for j in range(5) for i in range(j)], 64.0 + np.arange(10) % 4)
+
+
 def test_processes_search_the_same_nodes(monkeypatch, two_workers):
     # So that there is something to search, in small pieces.
     settings = ExactSettings(tables_at_once=0, tables=0, nodes_below=3)
@@ -49,18 +54,19 @@ def test_processes_search_the_same_nodes(monkeypatch, two_workers):
         found = [solve_qpbo_exactly(qubo, branching=rule, executor=where, settings=own) for where in (InProcess(), two_workers)]
         assert [(f.energy, f.bound, f.proven) for f in found] == [(best, best, True)] * 2
         assert found[0].nodes == found[1].nodes > 1 and found[0].labels.equal(found[1].labels)
+    clique = odd_clique()
+    labels = solve_qpbo_exactly(clique).labels
     for name, where in (("here", InProcess()), ("there", two_workers)):
         lines[name] = []
-        proofs.append(prove_minimum(small, found[0].labels, executor=where, log=lines[name].append))
+        proofs.append(prove_minimum(clique, labels, executor=where, log=lines[name].append))
     assert proofs[0] == proofs[1] and lines["here"] == lines["there"] and len(lines["here"]) > 1
-    verdict = check_proof(small, found[0].labels, proof_from_log(reversed(lines["there"])))
-    assert verdict.optimal and float(verdict.energy) == least(small)
+    verdict = check_proof(clique, labels, proof_from_log(reversed(lines["there"])))
+    assert verdict.optimal and float(verdict.energy) == least(clique)
     assert verdict.leaves == (len(lines["there"]) + 1) / 2
 
 
 def test_a_log_with_a_part_missing_is_no_proof():
-    qubo = frustrated(3, 10)
-    lines = []
+    qubo, lines = odd_clique(), []
     prove_minimum(qubo, solve_qpbo_exactly(qubo).labels, log=lines.append)
     assert len(lines) > 1
     for k in range(len(lines)):
