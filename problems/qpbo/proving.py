@@ -133,7 +133,8 @@ class _Prover:
             # The strongest of the undecided variables.
             scores = np.where(fixed < 0, size * (1 + 4 * y * (1 - y)), -1)
             if multipliers is not None:
-                scores[fixed < 0] = size[fixed < 0] * (1 - np.abs(multipliers.correlations[0, 1:]))
+                decided = np.clip(np.nan_to_num(np.abs(multipliers.correlations[0, 1:])), 0, 1)
+                scores[fixed < 0] = size[fixed < 0] * (1 - decided)
             variable = int(scores.argmax())
             lines.append(log_line(part.fixings, variable))
             place = int((fixed[:variable] < 0).sum())
