@@ -57,6 +57,17 @@ class SpinSubproblem:
     outer: SpinArray
     multipliers: Multipliers | None = None
 
+    def function(self, whole: Spins) -> Spins:
+        """Fold what is fixed into a function of all spins.
+
+        Products with spins are exact.  So a sum of N of them has an error below ``N EPS / 2`` times their magnitudes; entries of the
+        folded row and column are such sums, the new constant is one of such sums, added to the old one.
+        """
+        folded = whole.fixed(self.fixed)
+        size = float(np.abs(whole.coupling).sum())
+        charge = EPS * ((len(whole.coupling) + 3) * size + abs(whole.constant))
+        return Spins(folded.coupling, folded.constant - charge)
+
     def begin(self) -> Multipliers | None:
         """Multipliers of the spins that are free."""
         return None if self.multipliers is None else self.multipliers.fixed(self.fixed[self.outer == 0])
@@ -120,7 +131,7 @@ class _Call:
                 late.append(node)
                 continue
             part: SpinSubproblem = node.state
-            under = convexified(self.spins.fixed(part.fixed), ROUNDS, goal, self.deadline, part.begin())
+            under = convexified(part.function(self.spins), ROUNDS, goal, self.deadline, part.begin())
             self.bounded += 1
             if under.bound <= goal:
                 below.append((node, under))

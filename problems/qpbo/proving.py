@@ -40,7 +40,7 @@ def prove_minimum(
     executor: Executor | None = None,
     log: Callable[[str], Any] | None = None,
 ) -> Proof:
-    """Build a proof that labels are a minimiser, of up to some 150 variables where roof duality is not nearly tight.
+    """Build a proof that labels are a minimiser, of up to some 100 variables where roof duality is not nearly tight.
 
     Parameters
     ----------
