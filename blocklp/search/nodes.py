@@ -407,7 +407,9 @@ class Nodes:
         zero, one = torch.maximum(out.if_zero[rows], zero), torch.maximum(out.if_one[rows], one)
         best = torch.maximum(torch.maximum(out.bound[rows], bound), torch.minimum(zero, one).amax(1))
         best = best.masked_fill(impossible, math.inf)
-        status = found.status.masked_fill(best >= out.cutoff[rows], int(Status.CUTOFF))
+        # The engine stops at a bound whose rounding is not charged yet.
+        status = found.status.masked_fill(found.status == int(Status.CUTOFF), int(Status.STALLED))
+        status = status.masked_fill(best >= out.cutoff[rows], int(Status.CUTOFF))
         status = status.masked_fill(impossible, int(Status.INFEASIBLE))
         held = self.problem.spread((fixed >= 0).double()) > 0
         kept, free = out.multipliers[rows], found.duals.masked_fill(held, 0.0)

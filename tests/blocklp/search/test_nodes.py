@@ -202,6 +202,18 @@ def test_nodes_stop_one_by_one_at_their_cutoffs() -> None:
     assert (~by_passes.open).sum() > 250
 
 
+def test_nodes_that_passes_close_have_bounds_that_reach_the_cutoff() -> None:
+    """The engine stops at a bound whose rounding is not charged yet, which proves nothing about the node."""
+    model, _ = random_qubo(12, 0)
+    nodes = bl.Nodes(model, model.variables["y"])
+    free = torch.full((1, 12), -1, dtype=torch.int8)
+    level = nodes.solve(free, sweeps=0, passes=300).bound
+    goals = level + level.abs() * 1e-15 * torch.arange(-20, 20)
+    found = nodes.solve(free.expand(40, -1), cutoff=goals, sweeps=0, passes=300)
+    assert bool(found.open.any()) and not bool(found.open.all())
+    assert bool((found.bound >= goals)[~found.open].all())
+
+
 @pytest.mark.parametrize("kind", ["edges", "clusters", "packing"])
 def test_reduced_costs_keep_all_better_points(kind: str) -> None:
     cut = 0
