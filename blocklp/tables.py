@@ -72,9 +72,9 @@ def as_html(title: str, tables: Sequence[Table]) -> str:
     return "".join([*parts, "</div>"])
 
 
-def plural(count: int, noun: str) -> str:
-    """Return a number and its noun."""
-    return f"{count} {noun}{'s' * (count != 1)}"
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    """Return a number and its noun; ``nouns`` are those of a plural without s."""
+    return f"{count} {noun if count == 1 else nouns or noun + 's'}"
 
 
 def listed(names: Iterable[str]) -> str:

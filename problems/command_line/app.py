@@ -12,7 +12,20 @@ import typer
 from typer.core import TyperGroup
 
 from blocklp.errors import BlocklpError
-from blocklp.problems.command_line import datasets, densecrf, learnt, lp, matching, mis, mrf, qpbo, robust, supports, verification
+from blocklp.problems.command_line import (
+    datasets,
+    densecrf,
+    learnt,
+    lp,
+    matching,
+    mis,
+    mrf,
+    proofs,
+    qpbo,
+    robust,
+    supports,
+    verification,
+)
 from blocklp.problems.command_line.options import OneJson
 from blocklp.problems.command_line.process import EXIT_ERROR, EXIT_INTERRUPTED, interruptible
 
@@ -70,7 +83,7 @@ Exit codes: 0 if every instance reached the tolerance, 1 if one stopped before (
 bad input or if time ran out before there was a bound, 130 after an interrupt (what is found so far is still printed)."""
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, help=HELP)
-for group in (verification, supports, robust, densecrf, lp, matching, learnt, datasets, qpbo, mis, mrf):
+for group in (verification, supports, robust, densecrf, lp, matching, learnt, datasets, qpbo, mis, mrf, proofs):
     group.register(app)
 
 

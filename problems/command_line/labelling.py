@@ -6,17 +6,19 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 import blocklp as bl
+from blocklp.campaigns import Executor
 from blocklp.errors import OptionError
 from blocklp.problems.command_line.options import Output, Solving
 from blocklp.problems.command_line.process import EXIT_INTERRUPTED, EXIT_STOPPED, interruptible
 from blocklp.problems.command_line.reference import check_solver, compare
-from blocklp.problems.command_line.report import ExactRow, RelaxationRow, exact_json, show, show_exact, to_json
+from blocklp.problems.command_line.report import ExactRow, RelaxationRow, WrittenProof, exact_json, show, show_exact, to_json
 from blocklp.problems.discrete.exact import ExactResult
 from blocklp.problems.discrete.together import share
 from blocklp.problems.mis import MisSolution
@@ -25,6 +27,11 @@ from blocklp.problems.plot import blank_figure, plot_convergence
 from blocklp.problems.qpbo import QpboSolution
 from blocklp.progress import ElapsedTime, Progress, SearchProgress
 from blocklp.search.tightening import Round
+
+if TYPE_CHECKING:
+    from blocklp.problems.mis.instance import WeightedGraph
+    from blocklp.problems.mrf.instance import Mrf
+    from blocklp.problems.qpbo.instance import Qubo
 
 
 def tell_round(round: Round, energy: float) -> None:
@@ -49,6 +56,10 @@ class SolvableFiles:
         Gives the model of an instance by its number, for the comparison with another solver.
     search : callable
         Takes the number of an instance, ``time_limit`` and ``callback``, and returns its exact solution.
+    problems : sequence of Qubo, Mrf or WeightedGraph
+        What a proof of an exact solution is about.
+    workers : Executor, optional
+        Whose workers build it.
     tightened : bool
         Whether models grow as they are solved: the comparison is with the last one then.
     """
@@ -58,6 +69,8 @@ class SolvableFiles:
     solve: Callable[..., Sequence[QpboSolution | MisSolution | MrfSolution]]
     model: Callable[[int], bl.Model]
     search: Callable[..., ExactResult]
+    problems: Sequence[Qubo | Mrf | WeightedGraph]
+    workers: Executor | None
     tightened: bool = False
 
 
@@ -82,6 +95,8 @@ def answer(asked: SolvableFiles, solving: Solving, output: Output, deadline: bl.
 
 
 def _relaxed(asked: SolvableFiles, solving: Solving, output: Output, deadline: bl.Deadline) -> None:
+    if output.proof is not None:
+        raise OptionError("--proof is about an optimum; give --exact too")
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     given = solving.checked(deadline)
     figure = None if output.plot is None else blank_figure(output.plot)
@@ -119,6 +134,8 @@ def _exact(asked: SolvableFiles, solving: Solving, output: Output, deadline: bl.
     solving.check_exact()
     if output.plot is not None:
         raise OptionError("--plot is about the relaxation; leave it out, or leave --exact out")
+    if output.proof is not None and len(asked.names) > 1:
+        raise OptionError("--proof writes the proof of one instance; give one file")
     if output.reference is not None:
         check_solver(output.reference)
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -133,6 +150,8 @@ def _exact(asked: SolvableFiles, solving: Solving, output: Output, deadline: bl.
             for missed, *_ in asked.names[i + 1 :]:
                 errors.print(Text(f"{missed}: not reached before the interrupt"))
             break
+    if output.proof is not None and rows[0].found.proven:
+        rows[0] = replace(rows[0], proof=_written_proof(asked, rows[0].found, output.proof, output.quiet, deadline))
     if output.reference is not None:
         for i, row in enumerate(rows):
             limit = bl.Deadline(deadline.seconds / len(asked.names))  # as long again
@@ -147,3 +166,16 @@ def _exact(asked: SolvableFiles, solving: Solving, output: Output, deadline: bl.
         raise typer.Exit(EXIT_INTERRUPTED)
     if not all(row.found.proven for row in rows):
         raise typer.Exit(EXIT_STOPPED)
+
+
+def _written_proof(asked: SolvableFiles, found: ExactResult, path: Path, quiet: bool, deadline: bl.Deadline) -> WrittenProof:
+    """Build a proof of an exact solution, check it, and write it."""
+    from blocklp.problems.proofs import check_proof, prove_minimum, write_proof
+
+    began, problem = deadline.elapsed(), asked.problems[0]
+    labels = None if found.status is bl.Status.INFEASIBLE else found.labels.numpy()
+    with interruptible(), nullcontext() if quiet else ElapsedTime("building a proof"):
+        proof = prove_minimum(problem, labels, time_limit=deadline, executor=asked.workers)
+        verdict = check_proof(problem, labels, proof)
+        size = write_proof(path, problem, labels, proof)
+    return WrittenProof(str(path), size, verdict, deadline.elapsed() - began)

@@ -84,5 +84,7 @@ def _mis_command(
             solve=lambda **given: solve_mis(graphs, cover, **given),
             model=lambda i: clique_model(graphs[i], cover),
             search=lambda i, **given: solve_mis_exactly(graphs[i], executor=workers, **given),
+            problems=graphs,
+            workers=workers,
         )
         answer(asked, solving, output, deadline)

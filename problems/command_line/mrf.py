@@ -79,6 +79,8 @@ def _mrf_command(
             solve=lambda **given: solve_mrf(mrfs, chosen, tighten=budget, told=told, heuristic=heuristic, **given),
             model=lambda i: relax(mrfs[i], chosen).model,
             search=lambda i, **given: solve_mrf_exactly(mrfs[i], executor=workers, **given),
+            problems=mrfs,
+            workers=workers,
             tightened=rounds > 0,
         )
         answer(asked, solving, output, deadline)

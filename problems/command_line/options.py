@@ -81,6 +81,9 @@ Exact = Annotated[
 Distributed = Annotated[
     bool, typer.Option("--distributed", help="Share one LP among the processes of torchrun; --json then prints one object.")
 ]
+Proving = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="With --exact: write a proof of the optimum, for `blocklp check-proof`.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notes on standard error.")]
 Certified = Annotated[float, typer.Option(min=0, help="Relative gap to be certified.")]
 Seconds = Annotated[float, typer.Option(help="Seconds, reading and start-up too.")]
@@ -220,6 +223,7 @@ class Output:
     as_json: Json = False
     plot: Plot = None
     reference: Against = None
+    proof: Proving = None
     quiet: Quiet = False
 
 

@@ -83,6 +83,8 @@ def _qpbo_command(
             solve=lambda **given: solve_qpbo(qubos, tighten, told, **given),
             model=lambda i: roof_duality_model(qubos[i]),
             search=lambda i, **given: solve_qpbo_exactly(qubos[i], branching=rule, executor=workers, **given),
+            problems=qubos,
+            workers=workers,
             tightened=tighten,
         )
         answer(asked, solving, output, deadline)

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -20,6 +20,10 @@ from blocklp.problems.mis.relaxation import MisSolution
 from blocklp.problems.mrf.solve import MrfSolution
 from blocklp.problems.printing import json_number, json_status, print_table, table_width
 from blocklp.problems.qpbo.relaxation import QpboSolution
+from blocklp.tables import plural
+
+if TYPE_CHECKING:
+    from blocklp.problems.proofs.check import ProofVerdict
 
 STYLES = {bl.Status.OPTIMAL: "green", bl.Status.NUMERICAL_ERROR: "red", bl.Status.INTERRUPTED: "red"}
 SPARE = ("its seconds", "pairs", "n", "difference", "passes", "LP gap", "seconds")
@@ -183,6 +187,37 @@ def _entry(row: RelaxationRow, method: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class WrittenProof:
+    """A file with the proof of an exact solution, what it proves, and how long that took to build and to check."""
+
+    file: str
+    size: int
+    verdict: ProofVerdict
+    seconds: float
+
+    def entry(self) -> dict[str, Any]:
+        """What JSON says of it."""
+        return {"file": self.file, "bytes": self.size, "leaves": self.verdict.leaves, "seconds": self.seconds} | said(self.verdict)
+
+
+def said(verdict: ProofVerdict) -> dict[str, Any]:
+    """What JSON says of a verdict on a proof."""
+    claim = "infeasible" if verdict.infeasible else "optimal" if verdict.optimal else "bound"
+    return {"proved": claim, "bound": float(verdict.bound), "gap": None if verdict.gap is None else float(verdict.gap)}
+
+
+def sentence(verdict: ProofVerdict) -> str:
+    """What people are told of a verdict on a proof."""
+    if verdict.infeasible:
+        return "no labelling respects the hard constraints"
+    if verdict.gap is None or verdict.value is None:
+        return f"no labelling is below {float(verdict.bound):.10g}"
+    if verdict.optimal:
+        return f"optimal: no labelling is below {float(verdict.value):.10g}"
+    return f"no labelling is better than {float(verdict.value):.10g} by more than {float(verdict.gap):.2g}"
+
+
+@dataclass(frozen=True)
 class ExactRow:
     """One instance and its exact solution; ``named`` says what its value is called."""
 
@@ -193,6 +228,7 @@ class ExactRow:
     found: ExactResult
     note: str = ""
     reference: Reference | None = None
+    proof: WrittenProof | None = None
 
 
 def show_exact(rows: Sequence[ExactRow], console: Console) -> None:
@@ -216,6 +252,9 @@ def show_exact(rows: Sequence[ExactRow], console: Console) -> None:
             "its seconds": [f"{by.seconds:.2f}" for by in compared],
         }
     print_table(_table(columns), console)
+    for proof in (row.proof for row in rows if row.proof is not None):
+        length = f"{plural(proof.verdict.leaves, 'leaf', 'leaves')}, {proof.size} bytes, built and checked in {proof.seconds:.2f} s"
+        console.print(escape(f"proof in {proof.file} ({length}): {sentence(proof.verdict)}"), soft_wrap=True, highlight=False)
 
 
 def exact_json(rows: Sequence[ExactRow]) -> str:
@@ -239,5 +278,6 @@ def exact_json(rows: Sequence[ExactRow]) -> str:
             "solution": f.labels.tolist(),
         }
         entry |= {"note": row.note} if row.note else {}
+        entry |= {} if row.proof is None else {"proof": row.proof.entry()}
         entries.append(entry | ({} if row.reference is None else {"reference": row.reference.entry()}))
     return json.dumps(entries, allow_nan=False, indent=2)

@@ -1,4 +1,4 @@
-"""The commands of verification: ``blocklp verify``, ``check-proof`` and ``bounds``.
+"""The commands of verification: ``blocklp verify`` and ``bounds``.
 
 Whatever these commands need is imported when they run: their options must not cost the other commands time.
 """
@@ -45,7 +45,6 @@ class RadiusSpace(StrEnum):
 def register(app: typer.Typer) -> None:
     """Add the commands, and the options ``--name`` and ``--version``."""
     app.command("verify")(_verify_command)
-    app.command("check-proof")(_check_proof_command)
     app.command("bounds")(_bounds_command)
     app.callback()(global_options)
 
@@ -296,39 +295,6 @@ def _run_instances(
     if run.interrupted:
         return EXIT_INTERRUPTED
     return EXIT_WRONG if total.wrong else EXIT_ERROR if total.errors else 0
-
-
-def _check_proof_command(
-    query: Annotated[Path, typer.Argument(metavar="QUERY.vnnlib", help="What a counterexample would be.")],
-    proof: Annotated[Path, typer.Argument(metavar="PROOF", help="What `blocklp verify --proof` has written.")],
-    network: Annotated[list[str] | None, typer.Option("--network", metavar="[N=]MODEL.onnx", help="The network.")] = None,
-    max_bytes: MaxBytes = MAX_BYTES,
-    as_json: OneJson = False,
-) -> None:
-    """Check a proof about a network in integer arithmetic, by code that shares nothing with the search but the readers of the files.
-
-    Prints sat or unsat, as claims about real arithmetic, and what the proof consists of.  The exit code is 0 for a proof, and 2 for a
-    file that proves nothing; the message names the step.
-    """
-    from blocklp.problems.verification.answers import How, Networks, read_query, read_task
-    from blocklp.problems.verification.proof import check_proof
-    from blocklp.problems.verification.proof_files import read_proof
-    from blocklp.progress import ElapsedTime
-
-    deadline = Deadline()
-    with interruptible(), ElapsedTime(f"checking {proof.name}"):
-        asked = read_query(query, max_bytes, deadline)
-        how = How(real_semantics=True, max_bytes=max_bytes)
-        read, _, prop = read_task(asked, asked.network(network or []), how, Networks(), deadline)
-        began = deadline.elapsed()
-        found = check_proof(read, prop, read_proof(proof, read, prop, max_bytes))
-    seconds = deadline.elapsed() - began
-    if as_json:
-        typer.echo(json.dumps(found | {"query": str(query), "proof": str(proof), "seconds": seconds}))
-    else:
-        typer.echo(
-            f"{found['status']}\nproved by {found['leaves']} leaves and {found['bounds']} better bounds, checked in {seconds:.2f} s"
-        )
 
 
 def _bounds_command(

@@ -1,11 +1,8 @@
-"""Files of proofs about networks: lines of JSON, compressed by gzip, the first of which says what they are about."""
+"""Files of proofs about networks."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -15,12 +12,14 @@ from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import FormatError
-from blocklp.problems.files import MAX_BYTES, read_bytes
+from blocklp.problems.files import MAX_BYTES
+from blocklp.problems.proof_lines import read_lines, write_lines
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.operation_matrices import array_of
 from blocklp.problems.verification.properties import Property
 
 FORMAT, VERSION = "blocklp network proof", 1
+SAID = "no proof about a network; blocklp verify --proof writes them"
 
 
 def digests(network: Network, prop: Property) -> dict[str, str]:
@@ -59,11 +58,7 @@ def write_proof(path: str | Path, network: Network, prop: Property, steps: Itera
     OSError
         It cannot be written.
     """
-    header = {"format": FORMAT, "version": VERSION} | digests(network, prop)
-    with Path(path).open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
-        for line in itertools.chain([header], steps):
-            packed.write(json.dumps(line, allow_nan=False, separators=(",", ":")).encode() + b"\n")
-    return Path(path).stat().st_size
+    return write_lines(path, {"format": FORMAT, "version": VERSION} | digests(network, prop), steps)
 
 
 def read_proof(
@@ -89,22 +84,8 @@ def read_proof(
     OSError
         It cannot be read.
     """
-    lines = read_bytes(path, max_bytes=max_bytes, deadline=deadline).splitlines()
-    try:
-        header = json.loads(lines[0])
-        kind, version = header["format"], header["version"]
-    except (ValueError, TypeError, LookupError) as error:
-        raise FormatError(f"{path}: no proof about a network; blocklp verify --proof writes them") from error
-    if (kind, version) != (FORMAT, VERSION):
-        raise FormatError(f"{path}: {kind!r} of version {version!r}, where {FORMAT!r} of version {VERSION} is read; write it again")
+    header, steps = read_lines(path, (FORMAT, VERSION), SAID, max_bytes=max_bytes, deadline=deadline)
     for name, digest in digests(network, prop).items():
         if header.get(name) != digest:
             raise FormatError(f"{path}: the proof is about another {name}; give the one that it was written for")
-    return _steps(lines[1:], deadline)
-
-
-def _steps(lines: list[bytes], deadline: Deadline | None) -> Iterator[Any]:
-    for number, line in enumerate(lines, 1):
-        if deadline is not None:
-            deadline.check(f"checking step {number} of a proof")
-        yield json.loads(line)
+    return steps

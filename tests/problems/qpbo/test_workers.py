@@ -13,12 +13,14 @@ from blocklp.campaigns import InProcess
 from blocklp.errors import FormatError
 from blocklp.problems.command_line.app import app
 from blocklp.problems.discrete.exact import ExactSettings
+from blocklp.problems.proofs import check_proof, proof_from_log, prove_minimum
 from blocklp.problems.qpbo import Qubo, StrongBranching, solve_qpbo_exactly
 from blocklp.problems.qpbo import exact as exact_module
-from blocklp.problems.qpbo.proof import check_proof, proof_from_log
-from blocklp.problems.qpbo.proving import prove_minimum
 
 pytest.importorskip("numba", reason="dense functions are searched by compiled loops")
+
+
+BOUNDS_ALONE = ExactSettings(energy_tables=0, leaf_tables=0, reduced_table=0)
 
 
 def frustrated(seed, n):
@@ -47,7 +49,7 @@ def test_processes_search_the_same_nodes(monkeypatch, two_workers):
     monkeypatch.setattr(exact_module, "_incumbent", lambda part, labels, deadline: np.zeros(part.n, dtype=np.int8))
     relaxed = exact_module.solve_qpbo
     monkeypatch.setattr(exact_module, "solve_qpbo", lambda part, **options: without_labels(relaxed(part, **options)))
-    small, lines, proofs = frustrated(3, 9), {}, []
+    small, lines = frustrated(3, 9), {}
     dense = frustrated(1, 16)
     for qubo, rule, own in ((dense, None, settings), (dense, None, tightened), (small, StrongBranching(), settings)):
         best = least(qubo)
@@ -58,22 +60,32 @@ def test_processes_search_the_same_nodes(monkeypatch, two_workers):
     labels = solve_qpbo_exactly(clique).labels
     for name, where in (("here", InProcess()), ("there", two_workers)):
         lines[name] = []
-        proofs.append(prove_minimum(clique, labels, executor=where, log=lines[name].append))
-    assert proofs[0] == proofs[1] and lines["here"] == lines["there"] and len(lines["here"]) > 1
+        prove_minimum(clique, labels, executor=where, log=lines[name].append, settings=BOUNDS_ALONE)
+    assert lines["here"] == lines["there"] and len(lines["here"]) > 1
     verdict = check_proof(clique, labels, proof_from_log(reversed(lines["there"])))
-    assert verdict.optimal and float(verdict.energy) == least(clique)
+    assert verdict.optimal and float(verdict.value) == least(clique)
     assert verdict.leaves == (len(lines["there"]) + 1) / 2
 
 
-def test_a_log_with_a_part_missing_is_no_proof():
+def test_a_log_with_a_step_missing_is_no_proof():
     qubo, lines = odd_clique(), []
-    prove_minimum(qubo, solve_qpbo_exactly(qubo).labels, log=lines.append)
+    prove_minimum(qubo, solve_qpbo_exactly(qubo).labels, log=lines.append, settings=BOUNDS_ALONE)
     assert len(lines) > 1
     for k in range(len(lines)):
-        with pytest.raises(FormatError, match="ended"):
+        with pytest.raises(FormatError, match=r"ended|no other"):
             proof_from_log(lines[:k] + lines[k + 1 :])
-    for line in ("{}", "[1]", '[[[0, 0]], "a"]', "nothing"):
-        with pytest.raises(FormatError, match="not the log"):
+    with pytest.raises(FormatError, match="no other"):
+        proof_from_log([*lines, '[[7], {"parts": []}]'])
+    for line in (
+        "{}",
+        "[1]",
+        '[[[0, 0]], "a"]',
+        "nothing",
+        '[[], {"diagonal": [0.0]}]',
+        "[[], {}]",
+        '[[], {"branch": 0.5, "cases": []}]',
+    ):
+        with pytest.raises(FormatError, match=r"not the log|not a step"):
             proof_from_log([line])
 
 

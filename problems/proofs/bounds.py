@@ -1,0 +1,138 @@
+r"""Lower bounds of functions in integers, from numbers that a proof suggests: any numbers give a valid bound.
+
+*Decomposition.*  Tables :math:`\lambda_{p,S}` of parts p on variables S give
+
+.. math:: \min_x f(x) \ge \sum_p \min_x \sum_S \lambda_{p,S}(x_S) + \sum_S \min_x \Bigl(f_S(x_S) - \sum_p \lambda_{p,S}(x_S)\Bigr),
+
+which is Lagrangean duality: the tables on the right add up to f.  Infinite entries add up to themselves: any number of parts may have
+them.  A part is minimised by elimination.
+
+*Cliques.*  For variables C of two labels, of which y = 1 says the second, and prices :math:`q_C \ge 0`,
+
+.. math:: q_C \Bigl(\sum_{i \in C} y_i - 1\Bigr) \le q_C \sum_{i < j \in C} y_i y_j,
+
+since k - 1 is at most k (k - 1) / 2.  So f falls, if at all, where pairs are lowered by the price, single variables are raised by it,
+and the constant is lowered by it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from blocklp.errors import FormatError
+from blocklp.problems.proofs.function import HARD, MOST, IntegerFunction, Integers, Scope, total
+from blocklp.problems.proofs.steps import Clique, Parts
+
+Tables = list[tuple[tuple[int, ...], Integers]]
+"""Positions, and arrays ``(parts, *labels)``."""
+
+FIRST = -1
+"""The axis of the parts, as a variable before all others."""
+
+
+def decomposed(function: IntegerFunction, parts: Sequence[Parts], cliques: Sequence[Clique]) -> int:
+    """Return the bound of a decomposition.
+
+    Raises
+    ------
+    FormatError
+        A part names a variable that is not free, or one twice; its tables do not fit; or it is too wide to be minimised.  A clique
+        has a variable that has not two labels, or one twice, or a price that is negative.
+    """
+    alone, pairs, spent = _prices(function, cliques)
+    groups = [_checked(function, group) for group in parts]
+    taken = [(group.variables[:, axes], values) for group, (_, tables) in zip(parts, groups, strict=True) for axes, values in tables]
+    spent_on = sum(alone.values()) + sum(pairs.values()) + spent
+    if spent_on + sum(sum(_largest(values)) for _, values in taken) > MOST:
+        raise FormatError("a leaf has multipliers that are much larger than the function")
+    rest = dict(function.tables)
+    zero = np.zeros((), dtype=np.int64)
+    for v, price in alone.items():
+        rest[v,] = rest.get((v,), zero) + np.array([0, price])
+    for pair, price in pairs.items():
+        rest[pair] = rest.get(pair, zero) - np.array([[0, 0], [0, price]])
+    for scopes, values in taken:
+        for scope, table in zip(scopes.tolist(), values, strict=True):
+            order = sorted(range(len(scope)), key=scope.__getitem__)
+            place: Scope = tuple(scope[k] for k in order)
+            table, given = table.transpose(order), rest.get(place, zero)
+            if (hard := table == HARD).any():
+                if not (np.broadcast_to(given, table.shape)[hard] >= HARD // 2).all():
+                    raise FormatError(f"a leaf has infinite multipliers of the variables {place}, whose table has none there")
+                table = np.where(hard, 0, table)
+            rest[place] = given - table
+    found = sum(_least(sizes, tables, len(group.variables)) for group, (sizes, tables) in zip(parts, groups, strict=True))
+    return function.constant - spent + found + sum(int(table.min()) for table in rest.values())
+
+
+def _prices(function: IntegerFunction, cliques: Sequence[Clique]) -> tuple[dict[int, int], dict[Scope, int], int]:
+    """What cliques add to single variables, and take from pairs and from the constant."""
+    alone: dict[int, int] = defaultdict(int)
+    pairs: dict[Scope, int] = defaultdict(int)
+    prices = function.rounded([price for _, price in cliques]).tolist()
+    for (variables, _), price in zip(cliques, prices, strict=True):
+        ascending = sorted(variables)
+        if price < 0 or len(set(ascending)) != len(ascending) or any(len(function.labels.get(v, ())) != 2 for v in ascending):
+            raise FormatError("a leaf has a clique that does not fit; give different free variables of two labels, and a price")
+        for v in ascending:
+            alone[v] += price
+        for pair in itertools.combinations(ascending, 2):
+            pairs[pair] += price
+    return alone, pairs, sum(prices)
+
+
+def _checked(function: IntegerFunction, group: Parts) -> tuple[list[int], Tables]:
+    """The numbers of labels, and the tables in integers with ascending positions."""
+    rows = group.variables.tolist()
+    kinds = {tuple(len(function.labels.get(v, ())) for v in row) for row in rows}
+    if len(kinds) != 1 or 0 in (sizes := kinds.pop()) or any(len(set(row)) != len(row) for row in rows):
+        raise FormatError("a leaf has parts that do not fit; give different free variables, of equally many labels in all parts")
+    tables: Tables = []
+    for axes, values in group.tables:
+        if len(set(axes)) != len(axes) or not axes or not all(0 <= k < len(sizes) for k in axes):
+            raise FormatError(f"a leaf has a table of the positions {axes}; its parts have {len(sizes)} variables")
+        if values.shape != (len(rows), *(sizes[k] for k in axes)):
+            raise FormatError(f"a leaf has tables of shape {values.shape} for {len(rows)} parts and the positions {axes}")
+        hard = np.isnan(values)
+        tables.append((axes, np.where(hard, HARD, function.rounded(np.where(hard, 0.0, values)))))
+    return list(sizes), tables
+
+
+def _largest(values: Integers) -> list[int]:
+    """The largest finite magnitude of each part's table."""
+    finite = np.where(values == HARD, 0, np.abs(values))
+    largest: list[int] = finite.reshape(len(values), -1).max(1).tolist()
+    return largest
+
+
+def _least(sizes: Sequence[int], tables: Tables, count: int) -> int:
+    """The sum of the minima of parts, by eliminating the position next that needs the smallest table."""
+    left: Tables = []
+    for axes, values in tables:
+        order = sorted(range(len(axes)), key=axes.__getitem__)
+        left.append((tuple(axes[k] for k in order), values.transpose(0, *(k + 1 for k in order))))
+    found = 0
+    positions = set(range(len(sizes)))
+    while positions:
+        around: dict[int, set[int]] = {k: {k} for k in positions}
+        for axes, _ in left:
+            for k in axes:
+                around[k].update(axes)
+        position = min(positions, key=lambda k: (math.prod(sizes[j] for j in around[k]), k))
+        positions.remove(position)
+        own = [(axes, values) for axes, values in left if position in axes]
+        left = [(axes, values) for axes, values in left if position not in axes]
+        scope = sorted(around[position])
+        stated = [((FIRST, *axes), values) for axes, values in own]
+        least = total((FIRST, *scope), [count, *(sizes[k] for k in scope)], stated).min(1 + scope.index(position))
+        scope.remove(position)
+        if scope:
+            left.append((tuple(scope), least))
+        else:
+            found += int(least.sum())
+    return found

@@ -1,0 +1,105 @@
+"""Optima with proofs: ``--exact --proof`` of three commands, and ``check-proof``."""
+
+import gzip
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from blocklp.problems.command_line.app import app
+
+pytest.importorskip("numba")
+
+FILES = {
+    "qpbo": ("a.sparse", "3 4\n1 1 -3\n2 2 1\n3 3 -2\n1 2 1\n", "optimal: no labelling is below -5"),
+    "mis": ("a.col", "p edge 4 3\ne 1 2\ne 2 3\ne 3 4\n", "optimal: no labelling is below -2"),
+    "mrf": ("a.wcsp", "a 2 2 1 100\n2 2\n2 0 1 0 2\n0 0 7\n1 1 4\n", "optimal: no labelling is below 0"),
+}
+CLIQUE = "a.clq", "p edge 4 4\ne 1 2\ne 2 3\ne 1 3\ne 3 4\n", "optimal: no labelling is below -3"
+NOTHING = (
+    "none.wcsp",
+    "none 2 2 2 100\n2 2\n2 0 1 0 2\n0 0 100\n1 1 100\n2 0 1 100 2\n0 0 0\n1 1 0\n",
+    "no labelling respects the hard",
+)
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize("command", [*FILES, "clique", "nothing"])
+def test_an_optimum_is_written_with_its_proof_and_checked(command, tmp_path):
+    name, text, said = CLIQUE if command == "clique" else NOTHING if command == "nothing" else FILES[command]
+    command = {"clique": "mis", "nothing": "mrf"}.get(command, command)
+    file, proof = tmp_path / name, tmp_path / "proof.gz"
+    file.write_text(text)
+    shown = run(command, file, "--exact", "--proof", proof)
+    assert shown.exit_code == 0 and said in shown.stdout and str(proof) in shown.stdout, shown.output
+    checked = run("check-proof", file, proof)
+    assert checked.exit_code == 0 and checked.stdout.startswith(said) and "proved by 1 leaf, checked" in checked.stdout
+    entry = json.loads(run("check-proof", file, proof, "--json").stdout)
+    assert entry["proved"] in said.replace("no labelling respects", "infeasible") and entry["leaves"] == 1
+    [solved] = json.loads(run(command, file, "--exact", "--proof", proof, "--json").stdout)
+    assert solved["proof"]["proved"] == entry["proved"] and solved["proof"]["bytes"] == proof.stat().st_size
+
+
+def test_a_proof_of_another_instance_proves_nothing(tmp_path):
+    file, other, proof = tmp_path / "a.sparse", tmp_path / "b.sparse", tmp_path / "proof.gz"
+    file.write_text(FILES["qpbo"][1])
+    other.write_text(FILES["qpbo"][1].replace("-3", "-4"))
+    assert run("qpbo", file, "--exact", "--proof", proof).exit_code == 0
+    refused = run("check-proof", other, proof)
+    assert refused.exit_code == 2 and "another problem" in refused.stderr
+
+
+def test_a_proof_of_a_bound_alone_says_so(tmp_path):
+    file, proof = tmp_path / "a.sparse", tmp_path / "proof.gz"
+    file.write_text(FILES["qpbo"][1])
+    assert run("qpbo", file, "--exact", "--proof", proof).exit_code == 0
+    lines = gzip.decompress(proof.read_bytes()).splitlines()
+    header = json.loads(lines[0])
+    proof.write_bytes(b"\n".join([json.dumps(header | {"labels": [0, 0, 0]}).encode(), *lines[1:]]))
+    weaker = run("check-proof", file, proof)
+    assert weaker.exit_code == 1 and weaker.stdout.startswith("no labelling is better than 0 by more than 5")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda lines: [b"{}", *lines[1:]], "no proof"),
+        (lambda lines: [], "no proof"),
+        (lambda lines: [lines[0].replace(b'version":1', b'version":2'), *lines[1:]], "version 2"),
+        (lambda lines: [lines[0].replace(b"Qubo", b"Cube"), *lines[1:]], "'Cube'"),
+        (lambda lines: [lines[0].replace(b'"labels":[', b'"labels":["a",'), *lines[1:]], "integers"),
+        (lambda lines: [lines[0], b"nonsense"], "step 1 is damaged"),
+        (lambda lines: [lines[0], b"[" * 100_000], "step 1 is damaged"),
+        (lambda lines: [lines[0], b"{}"], "not a step"),
+        (lambda lines: lines[:1], "ends before"),
+        (lambda lines: [*lines, lines[-1]], "goes on"),
+    ],
+)
+def test_damaged_files_are_refused(change, said, tmp_path):
+    file, proof = tmp_path / "a.sparse", tmp_path / "proof.gz"
+    file.write_text(FILES["qpbo"][1])
+    assert run("qpbo", file, "--exact", "--proof", proof).exit_code == 0
+    proof.write_bytes(b"\n".join(change(gzip.decompress(proof.read_bytes()).splitlines())))
+    refused = run("check-proof", file, proof)
+    assert refused.exit_code == 2 and said in refused.stderr, refused.output
+
+
+def test_options_that_do_not_fit_are_refused(tmp_path):
+    file, proof = tmp_path / "a.sparse", tmp_path / "proof.gz"
+    file.write_text(FILES["qpbo"][1])
+    assert "give --exact too" in run("qpbo", file, "--proof", proof).stderr
+    assert "one file" in run("qpbo", file, file, "--exact", "--proof", proof).stderr
+    assert run("qpbo", file, "--exact", "--proof", proof).exit_code == 0
+    for options, said in (
+        (["--network", "a.onnx"], "minimum"),
+        (["--log"], "Markov"),
+        (["--evidence", "a.evid"], "Markov"),
+        (["--objective", "clique"], "graphs"),
+    ):
+        refused = run("check-proof", file, proof, *options)
+        assert refused.exit_code == 2 and said in refused.stderr, refused.output
+    missing = run("check-proof", file, tmp_path / "none.gz")
+    assert missing.exit_code == 2 and "No such file" in missing.stderr
