@@ -23,6 +23,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from blocklp.errors import FormatError
 from blocklp.problems.proofs.function import HARD, MOST, IntegerFunction, Integers, Scope, total
@@ -47,9 +48,7 @@ def decomposed(function: IntegerFunction, parts: Sequence[Parts], cliques: Seque
     alone, pairs, spent = _prices(function, cliques)
     groups = [_checked(function, group) for group in parts]
     taken = [(group.variables[:, axes], values) for group, (_, tables) in zip(parts, groups, strict=True) for axes, values in tables]
-    spent_on = sum(alone.values()) + sum(pairs.values()) + spent
-    if spent_on + sum(sum(_largest(values)) for _, values in taken) > MOST:
-        raise FormatError("a leaf has multipliers that are much larger than the function")
+    _check_sums(alone, pairs, taken, groups)
     rest = dict(function.tables)
     zero = np.zeros((), dtype=np.int64)
     for v, price in alone.items():
@@ -101,6 +100,22 @@ def _checked(function: IntegerFunction, group: Parts) -> tuple[list[int], Tables
         hard = np.isnan(values)
         tables.append((axes, np.where(hard, HARD, function.rounded(np.where(hard, 0.0, values)))))
     return list(sizes), tables
+
+
+def _check_sums(
+    alone: dict[int, int],
+    pairs: dict[Scope, int],
+    taken: Sequence[tuple[NDArray[np.int64], Integers]],
+    groups: Sequence[tuple[list[int], Tables]],
+) -> None:
+    """Refuse multipliers of a part, or of a table of the function, that add up to more than int64 is sure to hold."""
+    sums: dict[Scope, int] = defaultdict(int, {(v,): price for v, price in alone.items()} | pairs)
+    for scopes, values in taken:
+        for scope, largest in zip(scopes.tolist(), _largest(values), strict=True):
+            sums[tuple(sorted(scope))] += largest
+    of_parts = [sum(each) for _, tables in groups for each in zip(*(_largest(values) for _, values in tables), strict=True)]
+    if max(sums.values(), default=0) > MOST or max(of_parts, default=0) > MOST:
+        raise FormatError("a leaf has multipliers that are much larger than the function")
 
 
 def _largest(values: Integers) -> list[int]:

@@ -2,7 +2,8 @@
 
 Coefficients are rounded down to a common grid of :data:`FINE` bits, where most are already: a bound of the lowered function holds for
 the given one.  Infinite entries become :data:`HARD`, above all that finite entries add up to, and sums are cut off there; that lowers
-the function as well, and a bound above all values of labels without such entries proves that there are none.
+the function as well, and a bound above all values of labels without such entries proves that there are none.  Labels whose own entry
+is infinite are dropped at once.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ Integers: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 
 Discrete: TypeAlias = Qubo | Mrf | WeightedGraph
-"""What proofs are about: of a graph, minus the weights of its independent sets, as in :meth:`WeightedGraph.to_qubo`."""
+"""What proofs are about: of a graph, minus the weights of its independent sets; two neighbours are an infinite entry."""
 
 FINE = 56
 """Bits that the largest magnitudes of all tables add up to."""
 HARD = 1 << 60
 """What infinite entries become, and the largest entry of any table: finite ones add up to a sixteenth of it at most."""
 MOST = 1 << 61
-"""What the multipliers of a leaf may add up to, so that all sums fit into int64."""
+"""What multipliers of one part, or of one table, may add up to, so that all sums fit into int64."""
 ENTRIES = 1 << 25
 """Entries of a table at most."""
 
@@ -104,7 +105,18 @@ class IntegerFunction:
                 tables[scope] = added(tables[scope], table) if scope in tables else table
             else:
                 constant += int(table)
-        return IntegerFunction({v: own for v, own in labels.items() if len(own) > 1}, tables, constant, self.exponent)
+        return IntegerFunction({v: own for v, own in labels.items() if len(own) > 1}, tables, constant, self.exponent).possible()
+
+    def possible(self) -> IntegerFunction:
+        """Return the function without labels whose own entry is infinite; just :data:`HARD` where a variable has no others."""
+        kept = {}
+        for v, own in self.labels.items():
+            table = self.tables.get((v,))
+            if table is not None and int(table.max()) >= HARD // 2:
+                kept[v] = [label for label, entry in zip(own, table.tolist(), strict=True) if entry < HARD // 2]
+        if not all(kept.values()) or self.constant >= HARD // 2:
+            return IntegerFunction({}, {}, HARD, self.exponent)
+        return self.with_labels(kept) if kept else self
 
     def without(self, variables: Sequence[int]) -> IntegerFunction:
         """Minimise variables out, one after the other.
@@ -138,7 +150,7 @@ class IntegerFunction:
             tables[rest] = added(tables[rest], least) if rest in tables else least
             for u in rest:
                 holding[u].add(rest)
-        return IntegerFunction(labels, tables, constant, self.exponent)
+        return IntegerFunction(labels, tables, constant, self.exponent).possible()
 
     def parts(self, variables: Sequence[Sequence[int]]) -> list[IntegerFunction]:
         """Split into functions of some variables each, whose sum it is; the first one has the constant.
@@ -269,8 +281,11 @@ def _stated(problem: Discrete) -> tuple[list[int], dict[Scope, Floats], float, f
     """Numbers of labels, tables, constant and top of a problem."""
     if isinstance(problem, Mrf):
         return problem.counts.tolist(), dict(problem.factors), problem.constant, problem.top
-    qubo = problem.to_qubo() if isinstance(problem, WeightedGraph) else problem
-    tables: dict[Scope, Floats] = {(i,): np.array([0.0, c]) for i, c in enumerate(qubo.linear.tolist())}
-    for (i, j), c in zip(qubo.edges.tolist(), qubo.quadratic.tolist(), strict=True):
+    if isinstance(problem, WeightedGraph):
+        alone, pairs, offset = -problem.weights, np.full(len(problem.edges), math.inf), 0.0
+    else:
+        alone, pairs, offset = problem.linear, problem.quadratic, problem.offset
+    tables: dict[Scope, Floats] = {(i,): np.array([0.0, c]) for i, c in enumerate(alone.tolist())}
+    for (i, j), c in zip(problem.edges.tolist(), pairs.tolist(), strict=True):
         tables[i, j] = np.array([[0.0, 0.0], [0.0, c]])
-    return [2] * qubo.n, tables, qubo.offset, math.inf
+    return [2] * problem.n, tables, offset, math.inf

@@ -35,6 +35,7 @@ from blocklp.problems.proofs.function import FINE, HARD, Discrete, ExactFunction
 from blocklp.problems.proofs.multipliers import Columns
 from blocklp.problems.proofs.semidefinite import semidefinite
 from blocklp.problems.proofs.steps import Branch, Decomposition, Eliminate, Semidefinite, Split, Step, from_json, to_json
+from blocklp.problems.proofs.theta import theta
 from blocklp.problems.qpbo.convex_search import one_blas_thread
 from blocklp.problems.qpbo.convexify import Multipliers, Spins, convexified
 from blocklp.problems.qpbo.instance import Qubo
@@ -51,8 +52,8 @@ PATIENCE = ((4, 0.1), (2, 0.01))
 """Rounds of tightening, and the share of what is missing that so many of them must close to be followed by others."""
 PASSES = 600
 """Passes of the LP of cliques."""
-ROUNDS, MOST = 20, 250
-"""Rounds of triangle inequalities, and most variables of a semidefinite bound: its matrices are dense."""
+ROUNDS, MOST, LARGEST = 20, 250, 350
+"""Rounds of triangle inequalities, and most variables of a semidefinite bound with and without them: matrices are dense."""
 DENSE = 3.0
 """Pairs a variable from which on a semidefinite bound comes first."""
 NEAR = 2e-9
@@ -356,7 +357,9 @@ class _Prover:
         k = int(best.scores.argmax())
         own = function.labels[names[k]]
         first = own[int(best.likeliest[k])]
-        cases = ((first,), tuple(label for label in own if label != first))
+        # Labels that are impossible here still have to be in a case.
+        stated = dict(part.cases).get(names[k], self.function.labels[names[k]])
+        cases = ((first,), tuple(label for label in stated if label != first))
         below = None
         if best.multipliers is not None:
             spins = np.zeros((2, len(names)), dtype=np.int8)
@@ -366,54 +369,91 @@ class _Prover:
 
     def _bounds(self, mrf: Mrf, names: list[int], goal: float, begin: Multipliers | None, deadline: Deadline) -> Iterable[_Found]:
         """Bounds that suit an energy, in turn."""
-        qubo = mrf.to_qubo()
-        if qubo is None:
+        if (stated := _as_function(mrf)) is None:
             yield _by_labels(mrf, names, goal, deadline)
             return
+        qubo, hard = stated
+        sparse, small = len(qubo.edges) < DENSE * qubo.n, qubo.n <= MOST
         if (graph := _as_graph(qubo)) is not None:
-            yield _by_cliques(*graph, qubo, names, goal, deadline)
-        if len(qubo.edges) < DENSE * qubo.n or qubo.n > MOST:
+            if sparse or qubo.n > LARGEST:
+                yield _by_cliques(graph, names, goal, deadline)
+            if qubo.n <= LARGEST:
+                yield _by_theta(graph, goal, deadline)
+        if sparse or not small:
             yield _by_products(qubo, names, goal, deadline)
-        if qubo.n <= MOST:
-            yield _by_matrix(qubo, goal, begin)
+        if small and graph is None:
+            yield _by_matrix(qubo, hard, goal, begin)
 
 
-def _as_graph(qubo: Qubo) -> tuple[WeightedGraph, np.ndarray[Any, np.dtype[np.int64]]] | None:
-    """The graph whose heaviest sets minimise a function, and its nodes; None where choosing two neighbours may pay."""
+def _as_function(mrf: Mrf) -> tuple[Qubo, dict[Scope, float]] | None:
+    """The quadratic function that an energy of two labels each is, and what stands for infinite entries of second labels.
+
+    That outweighs all that choosing one of the two may win.  None for other energies.
+    """
+    finite, hard = [], []
+    for scope, table in mrf.factors:
+        if np.isinf(table).any():
+            if table.shape != (2, 2) or not np.isfinite(table.ravel()[:3]).all():
+                return None
+            finite.append((scope, np.where(np.isinf(table), table[0, 1] + table[1, 0] - table[0, 0], table)))
+            hard.append(scope)
+        else:
+            finite.append((scope, table))
+    qubo = Mrf(mrf.counts, finite).to_qubo()
+    if qubo is None:
+        return None
+    reach = np.abs(qubo.linear)
+    np.add.at(reach, qubo.edges.ravel(), np.repeat(np.abs(qubo.quadratic), 2))
+    penalties = [float(reach[list(scope)].sum()) for scope in hard]
+    edges = np.concatenate([qubo.edges, np.array(hard, dtype=np.int64).reshape(-1, 2)])
+    whole = Qubo.from_terms(qubo.linear, edges, np.append(qubo.quadratic, penalties), qubo.offset)
+    tables = dict(finite)
+    return whole, {scope: float(tables[scope][1, 1]) + penalty for scope, penalty in zip(hard, penalties, strict=True)}
+
+
+def _as_graph(qubo: Qubo) -> WeightedGraph | None:
+    """The graph whose heaviest sets minimise a function; None where there is none, as choosing two neighbours may pay."""
     weights = -qubo.linear
     least = weights[qubo.edges].min(1, initial=np.inf) if len(qubo.edges) else np.zeros(0)
-    if (qubo.quadratic < np.maximum(least, 0)).any():
+    if not (weights > 0).all() or (qubo.quadratic < least).any():
         return None
-    nodes = np.flatnonzero(weights > 0)
-    place = np.full(qubo.n, -1)
-    place[nodes] = np.arange(len(nodes))
-    edges = place[qubo.edges]
-    return WeightedGraph(weights[nodes], edges[(edges >= 0).all(1)]), nodes
+    return WeightedGraph(weights, qubo.edges)
 
 
-def _by_cliques(
-    graph: WeightedGraph,
-    nodes: np.ndarray[Any, np.dtype[np.int64]],
-    qubo: Qubo,
-    names: list[int],
-    goal: float,
-    deadline: Deadline,
-) -> _Found:
+def _by_cliques(graph: WeightedGraph, names: list[int], goal: float, deadline: Deadline) -> _Found:
     """The LP of cliques."""
     model = clique_model(graph, "cliques")
     solution = model.solve(tol=1e-6, passes=PASSES, cutoff=-goal - 1e-9 * graph.weights.sum(), time_limit=deadline)
     _not_interrupted(solution.status[0])
     cliques = []
     for blocks in model.blocks:
-        prices = solution.duals[blocks][0].abs().amax(1).tolist()
+        prices = solution.duals[blocks][0].amax(1).clamp(min=0).tolist()  # of a maximum
         for row, price in zip(blocks.scope.tolist(), prices, strict=True):
-            cliques.append((tuple(names[nodes[v]] for v in row), price))
-    y = np.zeros(qubo.n)
-    y[nodes] = solution.x["y"][0].numpy()
+            if price:
+                cliques.append((tuple(names[v] for v in row), price))
+    return _of_graph(graph, Decomposition((), tuple(cliques)), solution.x["y"][0].numpy())
+
+
+def _by_theta(graph: WeightedGraph, goal: float, deadline: Deadline) -> _Found:
+    """Lovász's theta function: a semidefinite leaf without triangles, whose penalties of neighbours are multipliers."""
+    t, entries, shares = theta(graph, -goal - 1e-7 * abs(goal), deadline)
+    root = np.sqrt(graph.weights)
+    penalties = 2 * entries * root[graph.edges].prod(1) / t
+    # The form t - w.y + y.P.y with w_i y_i^2 for half of w_i y_i; its diagonal in spins.
+    first = -(t - 0.75 * graph.weights.sum() + penalties.sum() / 4)
+    nodes = (graph.edges + 1).tolist()
+    leaf = Semidefinite(
+        (float(first), *(-graph.weights / 4).tolist()),
+        (),
+        tuple((i, j, penalty) for (i, j), penalty in zip(nodes, penalties.tolist(), strict=True)),
+    )
+    return _of_graph(graph, leaf, np.clip(shares * t / graph.weights, 0, 1))
+
+
+def _of_graph(graph: WeightedGraph, leaf: Decomposition | Semidefinite, y: np.ndarray[Any, np.dtype[np.float64]]) -> _Found:
+    """A leaf of a graph, whose nodes of many neighbours come first where a point does not decide them."""
     degrees = np.bincount(graph.edges.ravel(), minlength=graph.n)
-    scores = np.full(qubo.n, -1.0)
-    scores[nodes] = (1 + degrees) * (0.05 + y[nodes] * (1 - y[nodes]))
-    return _Found(Decomposition((), tuple(cliques)), scores, np.ones(qubo.n, dtype=np.int64))
+    return _Found(leaf, (1 + degrees) * (0.05 + y * (1 - y)), np.ones(graph.n, dtype=np.int64))
 
 
 def _by_products(qubo: Qubo, names: list[int], goal: float, deadline: Deadline) -> _Found:
@@ -454,14 +494,18 @@ def _tightened(problem: Any, begun: Labelled, goal: float, deadline: Deadline) -
     return found.solution
 
 
-def _by_matrix(qubo: Qubo, goal: float, begin: Multipliers | None) -> _Found:
+def _by_matrix(qubo: Qubo, hard: dict[Scope, float], goal: float, begin: Multipliers | None) -> _Found:
     """A semidefinite bound with triangle inequalities, begun where that of a part with fewer fixings ended."""
     spins = Spins.of(qubo)
     with one_blas_thread():
         under = convexified(spins, ROUNDS, goal + 1e-9 * abs(spins.coupling).sum(), begin=begin)
     triangles = under.triangles.above(0.0)
     listed = zip(triangles.nodes.tolist(), triangles.signs.tolist(), triangles.prices.tolist(), strict=True)
-    leaf = Semidefinite(tuple(under.diagonal.tolist()), tuple((*nodes, *signs[:2], price) for nodes, signs, price in listed))
+    leaf = Semidefinite(
+        tuple(under.diagonal.tolist()),
+        tuple((*nodes, *signs[:2], price) for nodes, signs, price in listed),
+        tuple((i + 1, j + 1, value) for (i, j), value in hard.items()),
+    )
     size = np.bincount(qubo.edges.ravel(), np.repeat(np.abs(qubo.quadratic), 2), qubo.n) + np.abs(qubo.linear)
     estimates = np.nan_to_num(under.multipliers.correlations[0, 1:])
     scores = size * (1 - np.clip(np.abs(estimates), 0, 1))

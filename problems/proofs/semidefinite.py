@@ -8,8 +8,9 @@ For any u, and prices :math:`\gamma_t \ge 0` of triangle inequalities
           Z = C - \sum_t \gamma_t T_t - \mathrm{Diag}(u), \qquad
           d_i = \max\Bigl(0, \sum_{j \ne i} |E_{ij}| - E_{ii}\Bigr), \quad E = Z - R R^\top
 
-is a lower bound for any matrix R: Z with d added to its diagonal is :math:`R R^\top` plus a matrix with a dominant diagonal.  R comes
-from a Cholesky factorisation in floating point, rounded to integers; all else is calculated in integers.
+is a lower bound for any matrix R, and for any numbers in place of infinite entries of pairs, which no labels have: Z with d added to
+its diagonal is :math:`R R^\top` plus a matrix with a dominant diagonal.  R comes from a Cholesky factorisation in floating point,
+rounded to integers; all else is calculated in integers.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from blocklp.errors import FormatError
-from blocklp.problems.proofs.function import IntegerFunction
+from blocklp.problems.proofs.function import HARD, IntegerFunction
 from blocklp.problems.proofs.steps import Semidefinite
 
 DIGITS = 50
@@ -40,6 +41,7 @@ def semidefinite(function: IntegerFunction, leaf: Semidefinite) -> int:
     if any(len(own) != 2 for own in function.labels.values()) or any(len(scope) > 2 for scope in function.tables):
         raise FormatError("a semidefinite leaf is for tables of at most two variables, of two labels each")
     n = len(place) + 1
+    penalties = _penalties(function, leaf, n)
     # Eight times the function has whole coefficients in spins; those of the proof are rounded to a grid below them.
     matrix = np.zeros((n, n), dtype=object)
     constant = 8 * function.constant
@@ -51,7 +53,7 @@ def semidefinite(function: IntegerFunction, leaf: Semidefinite) -> int:
             constant += 4 * (none + one)
         else:
             i, j = (place[v] for v in scope)
-            (none, second), (first, both) = table.tolist()
+            (none, second), (first, both) = np.where(table >= HARD // 2, penalties.get((i, j), table), table).tolist()
             for a, b, value in (
                 (i, j, none - second - first + both),
                 (0, i, first + both - none - second),
@@ -83,6 +85,17 @@ def semidefinite(function: IntegerFunction, leaf: Semidefinite) -> int:
         what = "finite squares, and triangles of three nodes in order, two signs and a price that is not negative"
         raise FormatError(f"a leaf has multipliers that do not fit; give {what}") from None
     return (bound - _missing(matrix)) // (8 * grid)
+
+
+def _penalties(function: IntegerFunction, leaf: Semidefinite, n: int) -> dict[tuple[int, int], int]:
+    """What stands for infinite entries of pairs of nodes."""
+    found: dict[tuple[int, int], int] = {}
+    values = function.rounded([penalty[-1] for penalty in leaf.penalties]).tolist()
+    for penalty, value in zip(leaf.penalties, values, strict=True):
+        if len(penalty) != 3 or any(type(v) is not int for v in penalty[:2]) or not 0 < penalty[0] < penalty[1] < n:
+            raise FormatError(f"a leaf has the penalty {penalty}; give two nodes in order, and a number")
+        found[penalty[:2]] = value
+    return found
 
 
 def _missing(matrix: Any) -> int:

@@ -105,10 +105,13 @@ class Semidefinite:
         Multipliers of the squares of spins: of the constant one, then of the variables in ascending order.
     triangles : tuple of (int, int, int, int, int, float)
         Nodes i < j < k, where 0 is the constant and variables count from 1; two signs; and the price of each inequality.
+    penalties : tuple of (int, int, float)
+        Nodes i < j, and what stands for the infinite entries of their table.
     """
 
     diagonal: tuple[float, ...]
     triangles: tuple[tuple[int, int, int, int, int, float], ...]
+    penalties: tuple[tuple[int, int, float], ...] = ()
 
     below = 0
 
@@ -125,7 +128,8 @@ def to_json(step: Step) -> dict[str, Any]:
     if isinstance(step, Eliminate):
         return {"eliminate": list(step.variables)}
     if isinstance(step, Semidefinite):
-        return {"diagonal": list(step.diagonal), "triangles": [list(t) for t in step.triangles]}
+        penalties = {"penalties": [list(p) for p in step.penalties]} if step.penalties else {}
+        return {"diagonal": list(step.diagonal), "triangles": [list(t) for t in step.triangles]} | penalties
     parts = [
         {"variables": group.variables.tolist(), "tables": [[list(axes), _numbers(values)] for axes, values in group.tables]}
         for group in step.parts
@@ -149,8 +153,9 @@ def from_json(item: Any) -> Step:
         if "eliminate" in item:
             return Eliminate(_wholes(item["eliminate"]))
         if "diagonal" in item:
-            triangles = ((*_wholes(nodes), float(price)) for *nodes, price in item["triangles"])
-            return Semidefinite(tuple(map(float, item["diagonal"])), tuple(triangles))  # type: ignore[arg-type]
+            diagonal = tuple(map(float, item["diagonal"]))
+            triangles, penalties = (_priced(item.get(name, ())) for name in ("triangles", "penalties"))
+            return Semidefinite(diagonal, triangles, penalties)
         groups = tuple(_parts(group) for group in item["parts"])
         return Decomposition(groups, tuple((_wholes(variables), float(price)) for variables, price in item.get("cliques", ())))
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
@@ -168,6 +173,11 @@ def _numbers(values: NDArray[np.float64]) -> list[Any]:
     hard = np.isnan(values)
     found: list[Any] = (np.where(hard, None, values) if hard.any() else values).tolist()  # type: ignore[call-overload]
     return found
+
+
+def _priced(rows: Any) -> tuple[Any, ...]:
+    """Integers with a number after them."""
+    return tuple((*_wholes(nodes), float(number)) for *nodes, number in rows)
 
 
 def _whole(number: Any) -> int:
