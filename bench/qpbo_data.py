@@ -20,7 +20,7 @@ def read(name: str) -> Instance:
         It is not there.
     """
     path = data(f"qpbo/{name}")
-    if name.startswith("mrf/"):
+    if name.startswith(("mrf/", "toulbar2/")):
         return read_mrf(path, log=name.startswith("mrf/tiny/"))
     return read_graph(path) if name.startswith("mis/") else read_qubo(path, "maxcut" if name.startswith("maxcut/") else None)
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 from numpy.typing import ArrayLike
 
 from blocklp.errors import FormatError
-from blocklp.problems.proofs.bounds import decomposed
+from blocklp.problems.proofs.bounds import Decomposed
 from blocklp.problems.proofs.function import Discrete, ExactFunction, IntegerFunction
 from blocklp.problems.proofs.semidefinite import semidefinite
 from blocklp.problems.proofs.steps import Branch, Decomposition, Eliminate, Semidefinite, Split, Step
@@ -122,6 +122,18 @@ def _left(function: IntegerFunction, case: _Case | None) -> dict[int, tuple[int,
     return kept
 
 
+def _removed(function: IntegerFunction, step: Decomposition) -> tuple[int, dict[int, tuple[int, ...]]]:
+    """The bound of labellings with a label that is removed, and the labels that are left of these variables."""
+    removed = dict(step.removed)
+    bounds = Decomposed(function, step).bounds_of(removed)
+    left = {v: tuple(label for label in function.labels[v] if label not in own) for v, own in removed.items()}
+    fits = all(own and set(own) <= set(function.labels[v]) for v, own in removed.items())
+    if len(removed) < len(step.removed) or not fits or not all(left.values()):
+        raise FormatError("a step removes labels that are not there, none, or all of a variable, or names one twice")
+    costs = (zip(function.labels[v], own, strict=True) for v, own in bounds.items())
+    return min(bound for v, own in zip(bounds, costs, strict=True) for label, bound in own if label in removed[v]), left
+
+
 def _evaluated(function: IntegerFunction, proof: Iterable[Step]) -> tuple[int, int]:
     """The bound of a tree, and its number of leaves, by a stack of subtrees instead of calls: forged trees may be deep."""
     root = _Open(None, 1, [])
@@ -149,7 +161,13 @@ def _evaluated(function: IntegerFunction, proof: Iterable[Step]) -> tuple[int, i
             own = _Open(above, len(parts), parts)
             waiting += [(part, None, own) for part in reversed(parts)]
         elif isinstance(step, Decomposition | Semidefinite):
-            bound = semidefinite(here, step) if isinstance(step, Semidefinite) else decomposed(here, step.parts, step.cliques)
+            if isinstance(step, Decomposition) and step.removed:
+                least, left = _removed(here, step)
+                for v, own_labels in left.items():
+                    case = _Case(v, own_labels, case)
+                waiting.append((base, case, _Open(above, 1, [], least)))
+                continue
+            bound = semidefinite(here, step) if isinstance(step, Semidefinite) else Decomposed(here, step).bound
             leaves += 1
             done: _Open | None = above
             while done is not None:

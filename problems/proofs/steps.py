@@ -1,7 +1,8 @@
 """The steps that proofs consist of, and how they are written as JSON.
 
 A proof is the sequence of the steps of a tree, each before those below it: a :class:`Branch` has as many subtrees as it has cases, a
-:class:`Split` as many as it has parts, an :class:`Eliminate` has one, and the others are leaves.
+:class:`Split` as many as it has parts, an :class:`Eliminate` one, a :class:`Decomposition` one where it removes labels, and the
+others are leaves.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class Decomposition:
-    """A leaf: a lower bound by Lagrangean duality; without parts and cliques the sum of least entries.
+    """A lower bound by Lagrangean duality; without parts and cliques the sum of least entries.
+
+    A leaf; or where labels are removed, a bound of the labellings that have one of them, above a step for all others.
 
     Attributes
     ----------
@@ -87,12 +90,18 @@ class Decomposition:
         The parts.
     cliques : tuple of (tuple of int, float)
         Variables of two labels, and the price for choosing the second label of more than one.
+    removed : tuple of (int, tuple of int)
+        Variables, and labels that are bounded here.
     """
 
     parts: tuple[Parts, ...] = ()
     cliques: tuple[Clique, ...] = ()
+    removed: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
-    below = 0
+    @property
+    def below(self) -> int:
+        """Number of subtrees."""
+        return int(bool(self.removed))
 
 
 @dataclass(frozen=True)
@@ -134,7 +143,12 @@ def to_json(step: Step) -> dict[str, Any]:
         {"variables": group.variables.tolist(), "tables": [[list(axes), _numbers(values)] for axes, values in group.tables]}
         for group in step.parts
     ]
-    return {"parts": parts} | ({"cliques": [[list(variables), price] for variables, price in step.cliques]} if step.cliques else {})
+    stated: dict[str, Any] = {"parts": parts}
+    if step.cliques:
+        stated["cliques"] = [[list(variables), price] for variables, price in step.cliques]
+    if step.removed:
+        stated["removed"] = [[v, list(labels)] for v, labels in step.removed]
+    return stated
 
 
 def from_json(item: Any) -> Step:
@@ -157,7 +171,8 @@ def from_json(item: Any) -> Step:
             triangles, penalties = (_priced(item.get(name, ())) for name in ("triangles", "penalties"))
             return Semidefinite(diagonal, triangles, penalties)
         groups = tuple(_parts(group) for group in item["parts"])
-        return Decomposition(groups, tuple((_wholes(variables), float(price)) for variables, price in item.get("cliques", ())))
+        cliques = tuple((_wholes(variables), float(price)) for variables, price in item.get("cliques", ()))
+        return Decomposition(groups, cliques, tuple((_whole(v), _wholes(labels)) for v, labels in item.get("removed", ())))
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
         raise FormatError(f"not a step of a proof: {str(item)[:80]} ({error})") from error
 

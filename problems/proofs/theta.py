@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 STEPS, LOOK = 1000, 10
 """Steps at most, and after how many the bound is looked at."""
-PATIENCE, SHARE = 5, 0.1
+PATIENCE, SHARE = 8, 0.1
 """Looks that must close such a share of what is missing to be followed by others; twice as many at first."""
 
 

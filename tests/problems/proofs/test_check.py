@@ -76,7 +76,13 @@ def random_leaf(rng, labels, scale):
     for _ in range(int(rng.integers(0, 4))):
         some = rng.choice(two, int(rng.integers(1, len(two) + 1)), replace=False).tolist() if two else ()
         cliques.append((tuple(some), scale * float(rng.exponential(3))))
-    return Decomposition(tuple(groups), tuple(cliques))
+    removed = []
+    if rng.random() < 0.3:
+        for v in names:
+            if rng.random() < 0.5:
+                some = rng.choice(labels[v], int(rng.integers(1, len(labels[v]))), replace=False)
+                removed.append((v, tuple(some.tolist())))
+    return Decomposition(tuple(groups), tuple(cliques), tuple(removed))
 
 
 def random_matrix_leaf(rng, free, scale):
@@ -121,7 +127,10 @@ def random_proof(rng, mrf, scale):
         pairwise = all(len(own) == 2 for own in free.values()) and mrf.order <= 2 and depth == 0
         if kind == 3 and pairwise:
             return [random_matrix_leaf(rng, len(free), scale)]
-        return [random_leaf(rng, free, scale)]
+        leaf = random_leaf(rng, free, scale)
+        removed = dict(leaf.removed)
+        left = {v: tuple(label for label in own if label not in removed.get(v, ())) for v, own in free.items()}
+        return [leaf, *steps_below(left, near, depth + 1)] if removed else [leaf]
 
     return steps_below({v: tuple(range(c)) for v, c in enumerate(mrf.counts.tolist())}, near, 0)
 
@@ -130,7 +139,7 @@ def random_proof(rng, mrf, scale):
 @pytest.mark.parametrize("infinite", [False, True], ids=["finite", "hard"])
 def test_no_random_proof_proves_too_much(scale, infinite):
     rng = np.random.default_rng([int(infinite), round(math.log10(scale)) + 100])
-    kinds, valid = set[type](), 0
+    kinds, valid, removing = set[type](), 0, 0
     for _ in range(200):
         mrf = random_mrf(rng, scale, infinite)
         least, proof = exact_minimum(mrf), random_proof(rng, mrf, scale)
@@ -140,9 +149,10 @@ def test_no_random_proof_proves_too_much(scale, infinite):
             assert infinite or "much larger" in str(error)  # or labels that the proof names are dropped
             continue
         valid += 1
+        removing += any(step.below for step in proof if isinstance(step, Decomposition))
         kinds |= set(map(type, proof))
         assert least is None or (verdict.bound <= least and not verdict.infeasible)
-    assert kinds >= {Branch, Eliminate, Split, Decomposition} and valid > 60
+    assert kinds >= {Branch, Eliminate, Split, Decomposition} and valid > 60 and (removing > 20 or infinite)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 0.3, 1e15])
@@ -197,7 +207,37 @@ def test_the_bound_of_a_decomposition_is_the_formula():
     chain = min(first[0, b, c] + second[0, a, b] for a, b, c in product(range(3), repeat=3))
     expected = chain + alone.min(1).sum() + sum(t.min() for t in tables.values()) + (-alone[0]).min() + (-alone[1]).min()
     stated = function.ExactFunction(mrf).function
-    assert bounds.decomposed(stated, parts, ()) * stated.unit == expected
+    assert bounds.Decomposed(stated, Decomposition(parts)).bound * stated.unit == expected
+
+
+def test_bounds_with_a_label_hold():
+    """The bound with a label is at most the minimum of the function in which its variable has no other."""
+    rng, seen = np.random.default_rng(4), 0
+    for _ in range(60):
+        mrf = random_mrf(rng, 1.0)
+        stated = function.ExactFunction(mrf).function
+        try:
+            parts = bounds.Decomposed(stated, replace(random_leaf(rng, stated.labels, 0.1), removed=()))
+        except FormatError:
+            continue
+        for v, own in parts.bounds_of(stated.labels).items():
+            assert min(own) >= parts.bound
+            for label, bound in zip(stated.labels[v], own, strict=True):
+                fixed = stated.with_labels({v: (label,)})
+                names = sorted(fixed.labels)
+                every = (dict(zip(names, x, strict=True)) for x in product(*(fixed.labels[u] for u in names)))
+                assert bound <= min(fixed.value([x.get(u, 0) for u in range(mrf.n)]) for x in every)
+                seen += bound > parts.bound
+    assert seen > 100
+
+
+def test_labels_that_cost_too_much_are_removed():
+    """Of a chain of three the reduced costs remove all labels but one path, whose value the leaf below is."""
+    mrf = Mrf([3] * 3, [((0,), [0, 5, 9]), ((2,), [4, 4, 0]), ((0, 1), 7 * (1 - np.eye(3))), ((1, 2), 7 * (1 - np.eye(3)))])
+    least = exact_minimum(mrf)
+    step = Decomposition(removed=((0, (1, 2)),))
+    assert check_proof(mrf, None, [step, Eliminate((1, 2)), LEAF]).bound == min(least, 5)
+    assert check_proof(mrf, None, [step, LEAF]).bound == 0
 
 
 def test_cliques_prove_what_pairs_do_not():
@@ -305,6 +345,16 @@ TREES = {
     "multipliers far too large": [one_part([[0]], ((0,), np.array([[1e9, 0]])))],
     "infinite multipliers": [one_part([[0]], ((0,), np.array([[np.inf, 0]])))],
     "entries that are not infinite": [one_part([[0]], ((0,), np.array([[np.nan, 0]])))],
+    "all labels removed": [Decomposition(removed=((0, (0, 1)),)), LEAF],
+    "no labels removed": [Decomposition(removed=((0, ()),)), LEAF],
+    "a label removed that is not there": [Decomposition(removed=((0, (2,)),)), LEAF],
+    "a variable removed twice": [Decomposition(removed=((1, (0,)), (1, (1,)))), LEAF],
+    "a variable removed that is not there": [Decomposition(removed=((3, (0,)),)), LEAF],
+    "a label removed that is used below": [Decomposition(removed=((1, (0,)),)), Branch(1, ((0,), (1, 2))), LEAF, LEAF],
+    "nothing below labels that are removed": [Decomposition(removed=((1, (0,)),))],
+    "an infinite entry made of a finite one": [
+        Decomposition(tuple(Parts(np.array([[0]]), (((0,), np.array([[number, 0.0]])),)) for number in (-300.0, np.nan)))
+    ],
     "a clique of three labels": [Decomposition(cliques=(((0, 1), 1.0),))],
     "a clique with a node twice": [Decomposition(cliques=(((0, 0), 1.0),))],
     "a clique of none": [Decomposition(cliques=(((5,), 1.0),))],

@@ -19,9 +19,9 @@ from blocklp.problems.proofs import (
     Semidefinite,
     Split,
     check_proof,
+    node_bounds,
     proof_from_log,
     prove_minimum,
-    proving,
 )
 from blocklp.problems.qpbo import Qubo, read_qubo, solve_qpbo_exactly
 
@@ -218,7 +218,7 @@ def test_no_tampering_proves_too_much(scale, all_labellings):
 
 
 def test_an_interrupt_ends_the_search_for_a_proof(monkeypatch):
-    given = proving.roof_duality_model
+    given = node_bounds.roof_duality_model
 
     class Stopped:
         def __init__(self, model):
@@ -230,7 +230,7 @@ def test_an_interrupt_ends_the_search_for_a_proof(monkeypatch):
         def solve(self, **options):
             return self.model.solve(**options, callback=lambda *_: True)
 
-    monkeypatch.setattr(proving, "clique_model", lambda *args: Stopped(given(odd_clique())))
+    monkeypatch.setattr(node_bounds, "clique_model", lambda *args: Stopped(given(odd_clique())))
     cycle = WeightedGraph.from_edges(np.ones(5), [(k, (k + 1) % 5) for k in range(5)])
     with pytest.raises(KeyboardInterrupt):
         prove_minimum(cycle, [1, 0, 1, 0, 0], settings=BOUNDS_ALONE)
