@@ -28,6 +28,7 @@ from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import install
+from blocklp.kernels.compile_once import OnceInAllProcesses
 
 FAST = {"contract", "arcp", "nsz"}
 """Liberties with rounding that depend on nothing; sums keep their order, NaN and infinities their meaning."""
@@ -252,9 +253,11 @@ def compile(**options: Any) -> Callable[[Any], Any]:
 
     def decorate(function: Any) -> Any:
         try:
-            return numba.njit(cache=True, **options)(function)
+            found = numba.njit(cache=True, **options)(function)
         except RuntimeError:  # no place for a cache
             return numba.njit(**options)(function)
+        found._cache = OnceInAllProcesses(found._cache, f"{function.__module__}.{function.__qualname__}")
+        return found
 
     return decorate
 

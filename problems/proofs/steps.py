@@ -168,7 +168,7 @@ def from_json(item: Any) -> Step:
             return Eliminate(_wholes(item["eliminate"]))
         if "diagonal" in item:
             diagonal = tuple(map(float, item["diagonal"]))
-            triangles, penalties = (_priced(item.get(name, ())) for name in ("triangles", "penalties"))
+            triangles, penalties = _priced(item["triangles"]), _priced(item.get("penalties", ()))
             return Semidefinite(diagonal, triangles, penalties)
         groups = tuple(_parts(group) for group in item["parts"])
         cliques = tuple((_wholes(variables), float(price)) for variables, price in item.get("cliques", ()))
