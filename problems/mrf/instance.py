@@ -119,6 +119,7 @@ class Mrf:
                 merged[scope] = _added(merged[scope], table, scope)
             else:
                 merged[scope] = table
+        as_finite([total], "the constant, with all factors without variables,")
         if math.isnan(top):
             raise ModelError("top is NaN; give a number, or infinity for none")
         for table in merged.values():

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blocklp.errors import FormatError
-from blocklp.problems.proofs.function import HARD, MOST, IntegerFunction, Integers, Scope, total
+from blocklp.problems.proofs.function import HARD, MOST, IntegerFunction, Integers, Scope, check_size, total
 from blocklp.problems.proofs.steps import Clique, Decomposition, Parts
 
 Tables = list[tuple[tuple[int, ...], Integers]]
@@ -110,8 +110,9 @@ class Decomposed:
                 rows = np.flatnonzero(np.isin(owners, list(found)))
                 if not len(rows):
                     continue
-                own = group.least(rows, position)
-                for v, more in zip(owners[rows].tolist(), (own - own.min(1, keepdims=True)).tolist(), strict=True):
+                # Instead of what the bound counts of a part, which is no more than the least of these.
+                rise = group.least(rows, position) - group.least(rows)[:, None]
+                for v, more in zip(owners[rows].tolist(), rise.tolist(), strict=True):
                     found[v] = [a + b for a, b in zip(found[v], more, strict=True)]
         return found
 
@@ -143,7 +144,7 @@ class _Group:
         for axes, values in self.tables:
             order = sorted(range(len(axes)), key=axes.__getitem__)
             left.append((tuple(axes[k] for k in order), values[rows].transpose(0, *(k + 1 for k in order))))
-        count = len(self.variables[rows])
+        count, more = len(self.variables[rows]), 0
         positions = set(range(len(self.sizes))) - {kept}
         while positions:
             around: dict[int, set[int]] = {k: {k} for k in positions}
@@ -158,6 +159,8 @@ class _Group:
             least = self._sum(count, scope, own).min(1 + scope.index(position))
             scope.remove(position)
             left.append((tuple(scope), least))
+            more += least.size - sum(values.size for _, values in own)
+            check_size(more)
         return self._sum(count, [] if kept is None else [kept], left)
 
     def _sum(self, count: int, scope: Sequence[int], tables: Tables) -> Integers:
@@ -169,6 +172,7 @@ def _prices(function: IntegerFunction, cliques: Sequence[Clique]) -> tuple[dict[
     """What cliques add to single variables, and take from pairs and from the constant."""
     alone: dict[int, int] = defaultdict(int)
     pairs: dict[Scope, int] = defaultdict(int)
+    check_size(sum(len(variables) ** 2 for variables, _ in cliques))
     prices = function.rounded([price for _, price in cliques]).tolist()
     for (variables, _), price in zip(cliques, prices, strict=True):
         ascending = sorted(variables)

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from numpy.typing import ArrayLike
 
-from blocklp.errors import FormatError
+from blocklp.errors import BlocklpError, FormatError
 from blocklp.problems.proofs.bounds import Decomposed
 from blocklp.problems.proofs.function import Discrete, ExactFunction, IntegerFunction
 from blocklp.problems.proofs.semidefinite import semidefinite
@@ -135,50 +135,68 @@ def _removed(function: IntegerFunction, step: Decomposition) -> tuple[int, dict[
 
 
 def _evaluated(function: IntegerFunction, proof: Iterable[Step]) -> tuple[int, int]:
-    """The bound of a tree, and its number of leaves, by a stack of subtrees instead of calls: forged trees may be deep."""
-    root = _Open(None, 1, [])
-    waiting: list[tuple[IntegerFunction, _Case | None, _Open]] = [(function, None, root)]
-    leaves = 0
+    """The bound of a tree, and its number of leaves."""
+    tree = _Tree(function)
     for step in proof:
-        if not waiting:
+        try:
+            tree.take(step)
+        except BlocklpError:
+            raise
+        except (TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
+            raise FormatError(f"the proof holds {str(step)[:80]}, which is no step ({error})") from error
+    if tree.waiting or tree.root.bound is None:
+        raise FormatError("the proof ends before its tree does")
+    return tree.root.bound, tree.leaves
+
+
+class _Tree:
+    """What of a tree is still to come, in a stack of subtrees instead of calls: forged trees may be deep."""
+
+    def __init__(self, function: IntegerFunction) -> None:
+        self.root = _Open(None, 1, [])
+        self.waiting: list[tuple[IntegerFunction, _Case | None, _Open]] = [(function, None, self.root)]
+        self.leaves = 0
+
+    def take(self, step: Step) -> None:
+        """Check the next step."""
+        if not self.waiting:
             raise FormatError("the proof goes on after its last leaf")
-        base, case, above = waiting.pop()
+        base, case, above = self.waiting.pop()
         kept = _left(base, case)
         if isinstance(step, Branch):
-            labels = kept.get(step.variable, base.labels.get(step.variable, ()))
-            if len(labels) < 2:
+            labels = set(kept.get(step.variable, base.labels.get(step.variable, ())))
+            if not labels:
                 raise FormatError(f"the proof branches on variable {step.variable}, which does not exist or is not free there")
-            if set().union(*step.cases) != set(labels) or not all(step.cases):
-                raise FormatError(f"the cases of variable {step.variable} are not the labels that it is left with, {labels}")
-            own = _Open(above, len(step.cases), [])
-            waiting += [(base, _Case(step.variable, tuple(sorted(set(some))), case), own) for some in reversed(step.cases)]
-            continue
+            cases = [set(some) for some in step.cases]
+            if set().union(*cases) != labels or not all(cases) or labels in cases:
+                raise FormatError(f"the cases of variable {step.variable} do not share out the labels that it is left with, {labels}")
+            own = _Open(above, len(cases), [])
+            self.waiting += [(base, _Case(step.variable, tuple(sorted(some)), case), own) for some in reversed(cases)]
+            return
         here = base.with_labels(kept) if kept else base
         if isinstance(step, Eliminate):
-            waiting.append((here.without(step.variables), None, above))
+            self.waiting.append((here.without(step.variables), None, above))
         elif isinstance(step, Split):
             parts = here.parts(step.parts)
             own = _Open(above, len(parts), parts)
-            waiting += [(part, None, own) for part in reversed(parts)]
+            self.waiting += [(part, None, own) for part in reversed(parts)]
+        elif isinstance(step, Decomposition) and step.removed:
+            least, left = _removed(here, step)
+            for v, labels_left in left.items():
+                case = _Case(v, labels_left, case)
+            self.waiting.append((base, case, _Open(above, 1, [], least)))
         elif isinstance(step, Decomposition | Semidefinite):
-            if isinstance(step, Decomposition) and step.removed:
-                least, left = _removed(here, step)
-                for v, own_labels in left.items():
-                    case = _Case(v, own_labels, case)
-                waiting.append((base, case, _Open(above, 1, [], least)))
-                continue
-            bound = semidefinite(here, step) if isinstance(step, Semidefinite) else Decomposed(here, step).bound
-            leaves += 1
-            done: _Open | None = above
-            while done is not None:
-                done.told(bound)
-                if done.left:
-                    break
-                assert done.bound is not None
-                bound, done = done.bound, done.above
+            self._close(above, semidefinite(here, step) if isinstance(step, Semidefinite) else Decomposed(here, step).bound)
         else:
             raise FormatError(f"the proof holds {step!r}, which is no step")
-    if waiting:
-        raise FormatError("the proof ends before its tree does")
-    assert root.bound is not None
-    return root.bound, leaves
+
+    def _close(self, above: _Open, bound: int) -> None:
+        """Count a leaf, and all subtrees that end with it."""
+        self.leaves += 1
+        done: _Open | None = above
+        while done is not None:
+            done.told(bound)
+            if done.left:
+                return
+            assert done.bound is not None
+            bound, done = done.bound, done.above

@@ -61,7 +61,7 @@ def write_proof(path: str | Path, problem: Discrete, labels: ArrayLike | None, p
     OSError
         It cannot be written.
     """
-    given = None if labels is None else np.asarray(labels).tolist()
+    given = None if labels is None else np.asarray(labels).astype(np.int64).tolist()
     header = {"format": FORMAT, "version": VERSION, "kind": type(problem).__name__, "problem": digest(problem), "labels": given}
     return write_lines(path, header, map(to_json, proof))
 

@@ -35,10 +35,10 @@ FINE = 56
 """Bits that the largest magnitudes of all tables add up to."""
 HARD = 1 << 60
 """What infinite entries become, and the largest entry of any table: finite ones add up to a sixteenth of it at most."""
-MOST = 1 << 61
-"""What multipliers of one part, or of one table, may add up to, so that all sums fit into int64."""
+MOST = 1 << 58
+"""What multipliers of one part, or of one table, may add up to: so finite sums are never cut off at :data:`HARD`."""
 ENTRIES = 1 << 25
-"""Entries of a table at most."""
+"""Entries of a table at most, and of all that an elimination adds at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +88,9 @@ class IntegerFunction:
 
     def with_labels(self, kept: Mapping[int, Sequence[int]]) -> IntegerFunction:
         """Return the function of some labels of each variable that is named; a variable with one label is free no more."""
+        return self._restricted(kept).possible()
+
+    def _restricted(self, kept: Mapping[int, Sequence[int]]) -> IntegerFunction:
         places = {v: [self.labels[v].index(label) for label in some] for v, some in kept.items()}
         labels = {v: tuple(kept[v]) if v in kept else own for v, own in self.labels.items()}
         tables: dict[Scope, Integers] = {}
@@ -105,18 +108,22 @@ class IntegerFunction:
                 tables[scope] = added(tables[scope], table) if scope in tables else table
             else:
                 constant += int(table)
-        return IntegerFunction({v: own for v, own in labels.items() if len(own) > 1}, tables, constant, self.exponent).possible()
+        return IntegerFunction({v: own for v, own in labels.items() if len(own) > 1}, tables, constant, self.exponent)
 
     def possible(self) -> IntegerFunction:
         """Return the function without labels whose own entry is infinite; just :data:`HARD` where a variable has no others."""
-        kept = {}
-        for v, own in self.labels.items():
-            table = self.tables.get((v,))
-            if table is not None and int(table.max()) >= HARD // 2:
-                kept[v] = [label for label, entry in zip(own, table.tolist(), strict=True) if entry < HARD // 2]
-        if not all(kept.values()) or self.constant >= HARD // 2:
-            return IntegerFunction({}, {}, HARD, self.exponent)
-        return self.with_labels(kept) if kept else self
+        function = self
+        while True:
+            kept = {}
+            for v, own in function.labels.items():
+                table = function.tables.get((v,))
+                if table is not None and int(table.max()) >= HARD // 2:
+                    kept[v] = [label for label, entry in zip(own, table.tolist(), strict=True) if entry < HARD // 2]
+            if not all(kept.values()) or function.constant >= HARD // 2:
+                return IntegerFunction({}, {}, HARD, self.exponent)
+            if not kept:
+                return function
+            function = function._restricted(kept)
 
     def without(self, variables: Sequence[int]) -> IntegerFunction:
         """Minimise variables out, one after the other.
@@ -126,7 +133,7 @@ class IntegerFunction:
         FormatError
             One is not free, or a table would have more than :data:`ENTRIES` entries.
         """
-        labels, constant, tables = dict(self.labels), self.constant, dict(self.tables)
+        labels, constant, tables, more = dict(self.labels), self.constant, dict(self.tables), 0
         holding: dict[int, set[Scope]] = defaultdict(set)
         for scope in tables:
             for v in scope:
@@ -143,6 +150,8 @@ class IntegerFunction:
                 for u in scope:
                     if u != v:
                         holding[u].discard(scope)
+            more += least.size - sum(table.size for _, table in named)
+            check_size(more)
             rest = tuple(u for u in around if u != v)
             if not rest:
                 constant += int(least)
@@ -161,7 +170,12 @@ class IntegerFunction:
             The parts do not hold every free variable once, or a table has variables of two.
         """
         owner = {v: k for k, own in enumerate(variables) for v in own}
-        if len(owner) != sum(map(len, variables)) or owner.keys() != self.labels.keys() or not all(len(own) for own in variables):
+        if (
+            not variables
+            or len(owner) != sum(map(len, variables))
+            or owner.keys() != self.labels.keys()
+            or not all(len(own) for own in variables)
+        ):
             raise FormatError("the proof splits the variables into parts that do not hold each of them once")
         tables: list[dict[Scope, Integers]] = [{} for _ in variables]
         for scope, table in self.tables.items():
@@ -196,6 +210,12 @@ def added(first: Integers, second: Integers) -> Integers:
     return np.asarray(np.minimum(first + second, HARD))
 
 
+def check_size(entries: int) -> None:
+    """Raise a ``FormatError`` where tables have more than :data:`ENTRIES` entries."""
+    if entries > ENTRIES:
+        raise FormatError("the proof needs tables that are too large to be checked; branch on some of their variables first")
+
+
 def total(scope: Scope, sizes: Sequence[int], tables: Iterable[tuple[Scope, Integers]]) -> Integers:
     """Add up tables of some of the variables of a scope; all are ascending.
 
@@ -204,8 +224,7 @@ def total(scope: Scope, sizes: Sequence[int], tables: Iterable[tuple[Scope, Inte
     FormatError
         The sum would have more than :data:`ENTRIES` entries.
     """
-    if math.prod(sizes) > ENTRIES:
-        raise FormatError(f"the proof needs a table of {len(scope)} variables, too large to be checked; branch on one first")
+    check_size(math.prod(sizes))
     found: Integers = np.zeros(sizes, dtype=np.int64)
     for mine, table in tables:
         found = added(found, table.reshape([size if v in mine else 1 for v, size in zip(scope, sizes, strict=True)]))
@@ -232,13 +251,16 @@ class ExactFunction:
         self.problem = problem
         counts, self._tables, self._constant, top = _stated(problem)
         largest = [float(np.abs(table[np.isfinite(table)]).max(initial=0.0)) for table in self._tables.values()]
-        exponent = FINE - math.frexp(math.fsum([abs(self._constant), *largest]))[1]
+        most = math.frexp(max(abs(self._constant), *largest, 0.0))[1]
+        # In units of the largest, so that the sum does not overflow.
+        summed = math.fsum(math.ldexp(size, -most) for size in (abs(self._constant), *largest))
+        exponent = FINE - most - math.frexp(summed)[1]
         tables = {scope: np.minimum(_whole(table, exponent), HARD).astype(np.int64) for scope, table in self._tables.items()}
         every = {v: tuple(range(count)) for v, count in enumerate(counts)}
         constant = int(_whole(np.array(self._constant), exponent))
         stated = IntegerFunction(every, tables, constant, exponent)
         self.function = stated.with_labels({v: own for v, own in every.items() if len(own) == 1})
-        self.ceiling: Fraction | float = Fraction(top) if math.isfinite(top) else math.inf
+        self.ceiling: Fraction | float = Fraction(top) if math.isfinite(top) else top
         if any(np.isinf(table).any() for table in self._tables.values()):
             highest = constant + sum(int(table.max(initial=0, where=table < HARD)) for table in tables.values())
             # Rounding has lowered each of the tables by less than a unit.
@@ -254,8 +276,14 @@ class ExactFunction:
         ModelError
             They are forbidden, or no independent set.
         """
-        problem, given = self.problem, np.asarray(labels)
-        x = problem.checked_labels(given) if isinstance(problem, Mrf) else _binary(given, problem.n)
+        problem = self.problem
+        try:
+            given = np.asarray(labels)
+        except ValueError:
+            given = np.zeros(0)
+        if given.shape != (problem.n,):
+            raise ShapeError(f"labels have shape {given.shape}; give one for each of the {problem.n} variables")
+        x = problem.checked_labels(given) if isinstance(problem, Mrf) else _binary(given)
         if isinstance(problem, WeightedGraph) and not bool(problem.independent(x.astype(np.bool_))):
             raise ModelError("the labels choose two neighbours; give the members of an independent set")
         entries = [float(table[tuple(x[list(scope)])]) for scope, table in self._tables.items()]
@@ -271,9 +299,9 @@ def _whole(values: Floats, exponent: int) -> Floats:
     return np.where((scaled == 0) & (values < 0), -1.0, np.floor(scaled))  # even where it is too small for a float
 
 
-def _binary(labels: NDArray[Any], n: int) -> Integers:
-    if labels.shape != (n,) or not np.isin(labels, (0, 1)).all():
-        raise ShapeError(f"labels must be {n} numbers, 0 or 1")
+def _binary(labels: NDArray[Any]) -> Integers:
+    if labels.dtype.kind not in "biuf" or not np.isin(labels, (0, 1)).all():
+        raise ShapeError("labels must be 0 or 1")
     return labels.astype(np.int64)
 
 
@@ -282,6 +310,7 @@ def _stated(problem: Discrete) -> tuple[list[int], dict[Scope, Floats], float, f
     if isinstance(problem, Mrf):
         return problem.counts.tolist(), dict(problem.factors), problem.constant, problem.top
     if isinstance(problem, WeightedGraph):
+        problem.require_independent_set()
         alone, pairs, offset = -problem.weights, np.full(len(problem.edges), math.inf), 0.0
     else:
         alone, pairs, offset = problem.linear, problem.quadratic, problem.offset

@@ -104,8 +104,10 @@ def _missing(matrix: Any) -> int:
     try:
         near = matrix.astype(np.float64)
         # The factorisation is a guess, whose residual is exact.
-        factor = np.linalg.cholesky(near + 1e-14 * len(near) * np.eye(len(near)) * abs(near).max())
-        shift = max(0, DIGITS - math.frexp(float(abs(factor).max()))[1])
+        with np.errstate(over="ignore", invalid="ignore"):
+            guess = np.linalg.cholesky(near + 1e-14 * len(near) * np.eye(len(near)) * abs(near).max())
+        if np.isfinite(guess).all():
+            factor, shift = guess, max(0, DIGITS - math.frexp(float(abs(guess).max()))[1])
     except (np.linalg.LinAlgError, OverflowError):
         pass  # then nothing but its own diagonal can prove it
     whole = np.vectorize(int, otypes=[object])(np.rint(np.ldexp(factor, shift)))

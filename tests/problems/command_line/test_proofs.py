@@ -3,10 +3,13 @@
 import gzip
 import json
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from blocklp.problems.command_line.app import app
+from blocklp.problems.proofs import Decomposition, check_proof, read_proof, write_proof
+from blocklp.problems.qpbo import Qubo
 
 pytest.importorskip("numba")
 
@@ -103,3 +106,10 @@ def test_options_that_do_not_fit_are_refused(tmp_path):
         assert refused.exit_code == 2 and said in refused.stderr, refused.output
     missing = run("check-proof", file, tmp_path / "none.gz")
     assert missing.exit_code == 2 and "No such file" in missing.stderr
+
+
+def test_labels_of_any_type_are_written_as_integers(tmp_path):
+    qubo = Qubo([1.0, -1.0], [], [])
+    write_proof(tmp_path / "a.gz", qubo, np.array([0.0, 1.0]), [Decomposition()])
+    labels, steps = read_proof(tmp_path / "a.gz", qubo)
+    assert labels == [0, 1] and check_proof(qubo, labels, steps).optimal
