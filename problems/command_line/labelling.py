@@ -14,7 +14,7 @@ from rich.text import Text
 
 import blocklp as bl
 from blocklp.campaigns import Executor
-from blocklp.errors import OptionError
+from blocklp.errors import OptionError, TimeLimitError
 from blocklp.problems.command_line.options import Output, Solving
 from blocklp.problems.command_line.process import EXIT_INTERRUPTED, EXIT_STOPPED, interruptible
 from blocklp.problems.command_line.reference import check_solver, compare
@@ -150,8 +150,13 @@ def _exact(asked: SolvableFiles, solving: Solving, output: Output, deadline: bl.
             for missed, *_ in asked.names[i + 1 :]:
                 errors.print(Text(f"{missed}: not reached before the interrupt"))
             break
+    unproved = False
     if output.proof is not None and rows[0].found.proven:
-        rows[0] = replace(rows[0], proof=_written_proof(asked, rows[0].found, output.proof, output.quiet, deadline))
+        try:
+            rows[0] = replace(rows[0], proof=_written_proof(asked, rows[0].found, output.proof, output.quiet, deadline))
+        except (OptionError, TimeLimitError) as error:  # the solution stands
+            errors.print(Text(f"no proof was written: {error}", style="red"))
+            unproved = True
     if output.reference is not None:
         for i, row in enumerate(rows):
             limit = bl.Deadline(deadline.seconds / len(asked.names))  # as long again
@@ -164,7 +169,7 @@ def _exact(asked: SolvableFiles, solving: Solving, output: Output, deadline: bl.
         show_exact(rows, Console())
     if rows[-1].found.status is bl.Status.INTERRUPTED:
         raise typer.Exit(EXIT_INTERRUPTED)
-    if not all(row.found.proven for row in rows):
+    if unproved or not all(row.found.proven for row in rows):
         raise typer.Exit(EXIT_STOPPED)
 
 

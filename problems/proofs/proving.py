@@ -319,21 +319,30 @@ class _Prover:
             return Eliminate(tuple(names[k] for k in order.variables)), []
         goal = math.ldexp(float(self.goal - function.constant), -function.exponent)
         tried: list[Found] = []
+        removed: tuple[Cases, Decomposition] = (), Decomposition()
         for found in bounds(mrf, names, goal, part.multipliers, deadline):
-            leaf = found.leaf
-            if (semidefinite(function, leaf) if isinstance(leaf, Semidefinite) else Decomposed(function, leaf).bound) > self.goal:
-                return leaf, []
             tried.append(found)
-        for leaf in (found.leaf for found in tried):
-            if isinstance(leaf, Decomposition) and (removed := self._removed(function, leaf)):
-                left = tuple((v, tuple(label for label in function.labels[v] if label not in own)) for v, own in removed)
-                return replace(leaf, removed=removed), [part.below(0, left, own=True)]
+            leaf = found.leaf
+            try:
+                if isinstance(leaf, Semidefinite):
+                    enough = semidefinite(function, leaf) > self.goal
+                else:
+                    parts = Decomposed(function, leaf)
+                    enough = parts.bound > self.goal
+                    removed = removed if enough else max(removed, (self._removed(function, parts), leaf), key=lambda r: len(r[0]))
+            except FormatError:  # multipliers out of all proportion
+                continue
+            if enough:
+                return leaf, []
+        if removed[0]:
+            left = tuple((v, tuple(label for label in function.labels[v] if label not in own)) for v, own in removed[0])
+            return replace(removed[1], removed=removed[0]), [part.below(0, left, own=True)]
         return self._branch(part, function, names, tried[-1])
 
-    def _removed(self, function: IntegerFunction, leaf: Decomposition) -> Cases:
+    def _removed(self, function: IntegerFunction, parts: Decomposed) -> Cases:
         """Labels that a decomposition removes; none if these are few."""
         found = []
-        for v, own in Decomposed(function, leaf).bounds_of(function.labels).items():
+        for v, own in parts.bounds_of(function.labels).items():
             keep = max(self.goal, min(own))  # at least one of them
             over = tuple(label for label, bound in zip(function.labels[v], own, strict=True) if bound > keep)
             if over:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from blocklp.errors import TimeLimitError
 from blocklp.problems.command_line.app import app
 from blocklp.problems.proofs import Decomposition, check_proof, read_proof, write_proof
 from blocklp.problems.qpbo import Qubo
@@ -44,6 +45,20 @@ def test_an_optimum_is_written_with_its_proof_and_checked(command, tmp_path):
     assert entry["proved"] in said.replace("no labelling respects", "infeasible") and entry["leaves"] == 1
     [solved] = json.loads(run(command, file, "--exact", "--proof", proof, "--json").stdout)
     assert solved["proof"]["proved"] == entry["proved"] and solved["proof"]["bytes"] == proof.stat().st_size
+
+
+def test_a_solution_stands_where_no_proof_is_found(tmp_path, monkeypatch):
+    file, proof = tmp_path / "a.sparse", tmp_path / "proof.gz"
+    file.write_text(FILES["qpbo"][1])
+
+    def late(*args, **options):
+        raise TimeLimitError("the time limit was reached while building a proof; raise time_limit")
+
+    monkeypatch.setattr("blocklp.problems.proofs.proving.prove_minimum", late)
+    monkeypatch.setattr("blocklp.problems.proofs.prove_minimum", late)
+    shown = run("qpbo", file, "--exact", "--proof", proof, "--json")
+    assert shown.exit_code == 1 and "no proof was written" in shown.stderr and not proof.exists()
+    assert json.loads(shown.stdout)[0]["energy"] == -5
 
 
 def test_a_proof_of_another_instance_proves_nothing(tmp_path):

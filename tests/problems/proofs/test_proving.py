@@ -16,6 +16,7 @@ from blocklp.problems.proofs import (
     Branch,
     Decomposition,
     Eliminate,
+    Parts,
     Semidefinite,
     Split,
     check_proof,
@@ -234,6 +235,19 @@ def test_an_interrupt_ends_the_search_for_a_proof(monkeypatch):
     cycle = WeightedGraph.from_edges(np.ones(5), [(k, (k + 1) % 5) for k in range(5)])
     with pytest.raises(KeyboardInterrupt):
         prove_minimum(cycle, [1, 0, 1, 0, 0], settings=BOUNDS_ALONE)
+
+
+def test_multipliers_out_of_proportion_lead_to_a_branch(monkeypatch):
+    given = node_bounds.Columns.leaf
+
+    def huge(self, solution, variables):
+        leaf = given(self, solution, variables)
+        return Decomposition(tuple(Parts(p.variables, tuple((a, t * 1e9) for a, t in p.tables)) for p in leaf.parts))
+
+    monkeypatch.setattr(node_bounds.Columns, "leaf", huge)
+    mrf = several_labels(0, n=4)
+    labels = solve_mrf_exactly(mrf).labels
+    assert check_proof(mrf, labels, prove_minimum(mrf, labels, settings=BOUNDS_ALONE)).optimal
 
 
 def test_limits():
