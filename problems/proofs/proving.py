@@ -24,7 +24,7 @@ from blocklp.problems.discrete.elimination import cheapest_order, neighbour_sets
 from blocklp.problems.discrete.exact import DEFAULT, ExactSettings
 from blocklp.problems.mrf.exact import solve_mrf_exactly
 from blocklp.problems.proofs.bounds import Decomposed
-from blocklp.problems.proofs.function import FINE, HARD, Discrete, ExactFunction, IntegerFunction
+from blocklp.problems.proofs.function import ENTRIES, FINE, HARD, Discrete, ExactFunction, IntegerFunction
 from blocklp.problems.proofs.node_bounds import Found, as_mrf, bounds
 from blocklp.problems.proofs.semidefinite import semidefinite
 from blocklp.problems.proofs.steps import Branch, Decomposition, Eliminate, Semidefinite, Split, Step, from_json, to_json
@@ -169,12 +169,14 @@ def _few_neighbours(function: IntegerFunction, most: int) -> tuple[int, ...]:
     sizes = [len(function.labels[v]) for v in names]
     near = neighbour_sets(len(names), _edges(function, number))
     left, found = [k for k in range(len(names)) if len(near[k]) <= 2], []
-    done = [False] * len(names)
+    done, entries = [False] * len(names), 0
     while left:
         k = left.pop()
         around = near[k]
-        if done[k] or len(around) > 2 or math.prod([sizes[k], *(sizes[j] for j in around)]) > most:
+        size = math.prod([sizes[k], *(sizes[j] for j in around)]) if len(around) <= 2 else most + 1
+        if done[k] or size > min(most, ENTRIES - entries):  # the checker refuses more
             continue
+        entries += size // sizes[k]
         done[k] = True
         found.append(names[k])
         for j in around:
@@ -313,7 +315,7 @@ class _Prover:
         if function.least() > self.goal or not function.labels:
             return Decomposition(), []
         mrf, names = as_mrf(function)
-        tables = self.settings.energy_tables if part.own else self.settings.leaf_tables
+        tables = min(self.settings.energy_tables if part.own else self.settings.leaf_tables, ENTRIES)
         order = cheapest_order(mrf.counts.tolist(), mrf.edges, tables, deadline, ("table",))
         if order.work <= tables:
             return Eliminate(tuple(names[k] for k in order.variables)), []
