@@ -81,7 +81,7 @@ def test_auto_ends_small_lps_at_once_and_keeps_its_promises(dtype: torch.dtype) 
 
 def test_vertices_that_rounding_spoils_leave_pdhg_as_it_was() -> None:
     """In single precision a box of 1e6 makes reduced costs of the wrong sign dear."""
-    found = bl.compile(mixed(5), dtype=torch.float32).solve(tol=1e-5)
+    found = bl.compile(mixed(5), dtype=torch.float32).solve(tol=1e-4)
     assert all(s is bl.Status.OPTIMAL for s in found.status) and int(found.passes.max()) > 3
 
 
