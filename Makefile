@@ -1,6 +1,7 @@
 # make demo: set up .venv and run the main job.   make test: set up .venv and run every check of the package.
 # make bench-quick: run every benchmark in seconds, and check what it says.   make bench: run them all, which takes hours.
 PYTHON ?= python3
+unexport PYTHONDONTWRITEBYTECODE  # processes that compile all modules anew take seconds longer to start
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt

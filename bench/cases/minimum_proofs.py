@@ -72,7 +72,7 @@ def _measure(name: str) -> Record:
     began = time.process_time()
     found = SOLVERS[type(instance)](instance, time_limit=LIMIT)
     record: Record = {
-        "instance": Path(name).name.partition(".")[0] if name.startswith("mis") else Path(name).name,
+        "instance": Path(name).stem if name.startswith("mis") else Path(name).name,
         "n": instance.n,
         "pairs": len(instance.edges),
         "minimum": found.energy,

@@ -236,13 +236,13 @@ def test_mutated_files_are_read_or_refused(tmp_path: Path, png: Callable[..., Pa
         mutants.append(changed.tobytes())
     for mutant in mutants:
         file.write_bytes(mutant)
-        began = time.perf_counter()
+        began = time.process_time()
         try:
             found = read()
             assert found.numel() < 10**7 and bool(torch.isfinite(found).all())
         except BlocklpError as error:
             assert name in str(error) and "object at 0x" not in str(error)
-        assert time.perf_counter() - began < 5
+        assert time.process_time() - began < 5
 
 
 def test_bombs_are_refused_before_they_go_off(tmp_path: Path) -> None:

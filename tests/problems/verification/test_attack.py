@@ -239,9 +239,9 @@ def test_runs_repeat_and_starts_are_used():
 
 def test_stops_at_the_deadline():
     prop = Property.of(np.zeros(3), np.ones(3), [[1.0]], [-1.0])
-    began = time.perf_counter()
+    began = time.process_time()
     assert find_counterexample(constant(), prop, steps=10**9, restarts=10**9, deadline=bl.Deadline(0.1)) is None
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
 
 
 def test_errors_name_what_is_wrong():
