@@ -14,6 +14,7 @@ from blocklp.blocks.capabilities import (
 )
 from blocklp.blocks.contract import BlockType, Stateless
 from blocklp.blocks.formulas import check_formulas
+from blocklp.blocks.refusals import CHEAPER, refuse
 from blocklp.errors import OracleError
 
 LOST = 1e-10
@@ -33,7 +34,7 @@ def ask(kind: BlockType, batch: int, count: int, dim: int) -> None:
     Raises
     ------
     OracleError
-        As in :func:`check_answer`.
+        As in :func:`check_answer`, or if one answer is cheaper at the other cost than the minimum there.
     ModelError
         As in :func:`blocklp.blocks.check_formulas`.
     """
@@ -41,12 +42,18 @@ def ask(kind: BlockType, batch: int, count: int, dim: int) -> None:
     # Sevenths are no floats, and tell an oracle that calculates in single precision.
     sevenths = (1.0 - 2.0 * (torch.arange(batch * count * dim) % 3)).double().reshape(batch, count, dim) / 7
     sevenths = sevenths.abs() if kind.nonnegative_costs else sevenths
-    largest = 0.0
+    largest, minimum = 0.0, torch.zeros(batch, count, dtype=torch.float64)
     for cost in (sevenths, torch.zeros_like(sevenths)):
         answer = kind.min_oracle(cost)
         largest = max(largest, check_answer(kind, cost, answer, largest))
         if type(kind).min_value is not BlockType.min_value:
             _check_value(kind, cost, answer[0], kind.min_value(cost), "min_value")
+        minimum += answer[1]
+    terms = sevenths * answer[0]  # of what it answers where all points cost the same
+    slack = 1e-6 * (1 + terms.abs().sum(-1) + minimum.abs())
+    if (error := value_error_of(kind, sevenths)) is not None:
+        slack += error
+    refuse(kind, terms.sum(-1) < minimum - slack, CHEAPER)
 
 
 @functools.lru_cache(16)

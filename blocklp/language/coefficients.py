@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -64,20 +65,47 @@ def laid_out(data: Tensor, shape: tuple[int, ...], batch: int, what: str) -> Ten
     ShapeError, NonFiniteError
         If they do not broadcast, or hold NaN or infinities.
     """
+    data = broadcast(data, shape, batch, what)
+    if not all_finite(data):
+        where = tuple(int(i) for i in (~torch.isfinite(data)).nonzero()[0])
+        held = float(data[where])
+        raise NonFiniteError(f"{what} holds {held} at {where}; every coefficient must be finite")
+    return data
+
+
+def broadcast(data: Tensor, shape: tuple[int, ...], batch: int, what: str) -> Tensor:
+    """Broadcast any numbers as :func:`laid_out` does, which asks for finite ones.
+
+    Raises
+    ------
+    ShapeError
+        If they do not broadcast.
+    """
     rank = len(shape)
     lead = data.shape[0] if data.dim() == rank + 1 else 1
     if data.dim() > rank + 1 or lead not in (1, batch):
         must = f"it must broadcast to {shape} or to (batch={batch}, {shape})"
         raise ShapeError(f"{what} has shape {tuple(data.shape)}; {must}")
     try:
-        data = data.expand((lead, *shape)) if data.dim() == rank + 1 else data.expand(shape)[None]
+        return data.expand((lead, *shape)) if data.dim() == rank + 1 else data.expand(shape)[None]
     except RuntimeError as error:
         raise ShapeError(f"{what} has shape {tuple(data.shape)}; it must broadcast to {shape}") from error
-    if not all_finite(data):
-        where = tuple(int(i) for i in (~torch.isfinite(data)).nonzero()[0])
-        held = float(data[where])
-        raise NonFiniteError(f"{what} holds {held} at {where}; every coefficient must be finite")
-    return data
+
+
+def common_shape(first: tuple[int, ...], second: tuple[int, ...], what: str) -> tuple[int, ...]:
+    """The shape that two arrays have together, by the rules of numpy.
+
+    Raises
+    ------
+    ShapeError
+        If there is none.
+    """
+    try:
+        return np.broadcast_shapes(first, second)
+    except ValueError as error:
+        raise ShapeError(
+            f"cannot combine {what} of shapes {first} and {second}; sum or index one of them"
+        ) from error
 
 
 def all_finite(data: Tensor) -> bool:

@@ -11,7 +11,16 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import ModelError, NonFiniteError, ShapeError
-from blocklp.language.coefficients import all_finite, coefficients, constant, inner, laid_out, of_instances
+from blocklp.language.coefficients import (
+    all_finite,
+    broadcast,
+    coefficients,
+    common_shape,
+    constant,
+    inner,
+    laid_out,
+    of_instances,
+)
 from blocklp.language.indexing import indexed
 from blocklp.language.row_constraint import Compared, RowConstraint
 from blocklp.language.space import Space
@@ -143,25 +152,45 @@ class Expression(Entries):
     ) -> None:
         self.model, self.shape, self.terms, self.constant = model, shape, terms, constant
 
-    def _other(self, other: object) -> Expression:
+    def broadcast_to(self, shape: tuple[int, ...]) -> Expression:
+        """Return the entries repeated by the rules of numpy.
+
+        Raises
+        ------
+        ModelError
+            If the expression holds parameters, or is a sum over many entries: neither has entries to repeat.
+        """
+        if shape == self.shape:
+            return self
+        if any(t.parameter is not None or t.shape != self.shape for t in self.terms):
+            held = f"an expression of shape {self.shape} that holds parameters or sums over all entries"
+            raise ModelError(f"{held} does not broadcast to {shape}; compare it with the other side instead")
+        terms = (
+            Term(t.index.expand(shape), broadcast(t.factor, shape, len(t.factor), ""), None)
+            for t in self.terms
+        )
+        return Expression(
+            self.model, shape, tuple(terms), broadcast(self.constant, shape, len(self.constant), "")
+        )
+
+    def _with(self, other: object) -> tuple[Expression, Expression]:
+        """Both in one shape."""
         if isinstance(other, View):
             other = other.expression()
         if isinstance(other, Expression):
             if other.model is not self.model:
                 mixed = "the expression mixes variables of two models"
                 raise ModelError(f"{mixed}; build both parts from one model")
-            if other.shape != self.shape:
-                shapes = f"shapes {self.shape} and {other.shape}"
-                raise ShapeError(f"cannot add expressions of {shapes}; sum or index one of them")
-            return other
+            shape = common_shape(self.shape, other.shape, "expressions")
+            return self.broadcast_to(shape), other.broadcast_to(shape)
         constant = coefficients(other, self.shape, self.model.batch, "constant")
-        return Expression(self.model, self.shape, (), constant)
+        return self, Expression(self.model, self.shape, (), constant)
 
     def __add__(self, other: object) -> Expression:
         if _is_rows(other):
             return NotImplemented
-        added = self._other(other)
-        return Expression(self.model, self.shape, self.terms + added.terms, self.constant + added.constant)
+        own, added = self._with(other)
+        return Expression(self.model, own.shape, own.terms + added.terms, own.constant + added.constant)
 
     __radd__ = __add__
 
@@ -171,7 +200,7 @@ class Expression(Entries):
     def __sub__(self, other: object) -> Expression:
         if _is_rows(other):
             return NotImplemented
-        return self + -self._other(other)
+        return -(-self + other)
 
     def __rsub__(self, other: object) -> Expression:
         return -self + other
@@ -228,7 +257,7 @@ class Expression(Entries):
             entry.append(term.factor.expand(1, *term.shape).reshape(-1).numpy())
             column.append(index)
             row.append(np.arange(len(index)) if self.shape else np.zeros(len(index), np.int64))
-        constant = self.constant.reshape(len(self.constant), -1)
+        constant = self.constant.reshape(len(self.constant), *(self.shape or (1,)))
         entries, rows, columns = np.concatenate(entry), np.concatenate(row), np.concatenate(column)
         return RowExpression.of(self.model, entries, rows, columns, constant)
 

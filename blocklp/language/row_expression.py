@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.errors import ModelError, NonFiniteError, ShapeError
-from blocklp.language.coefficients import coefficients, of_instances
+from blocklp.language.coefficients import broadcast, coefficients, common_shape, of_instances
 from blocklp.language.row_constraint import Compared, RowConstraint
 from blocklp.language.space import Space
 from blocklp.options import numbers, shown, with_gradients, without_gradients
@@ -22,14 +22,14 @@ Numbers = NDArray[np.int64]
 
 
 class RowExpression(Compared):
-    r"""Rows :math:`A x + d`, such as ``matrix @ x``.
+    r"""Rows :math:`A x + d`, such as ``matrix @ x``, in an array of some shape.
 
     Attributes
     ----------
     matrix : scipy.sparse.coo_array
-        ``(rows, variables of the model)`` float64.
+        ``(rows, variables of the model)`` float64: a row for each entry of the array, the last axis first.
     constant : Tensor
-        ``(batch or 1, rows)`` float64.
+        ``(batch or 1, *shape)`` float64.
     """
 
     __array_ufunc__ = None
@@ -71,7 +71,7 @@ class RowExpression(Compared):
         """
         sparse = _sparse(matrix, what)
         if index.dim() != 1 or sparse.shape[1] != len(index):
-            need = f"it takes {sparse.shape[1]} variables in a row"
+            need = f"it takes {sparse.shape[1]} variables in a row, such as one column of an array"
             raise ShapeError(f"a matrix {sparse.shape} times {variables}: {need}")
         columns = index.numpy()[sparse.coords[1]]
         bad: NDArray[np.int64] = np.flatnonzero(~np.isfinite(sparse.data))
@@ -93,18 +93,15 @@ class RowExpression(Compared):
         entry, row, column : ndarray
             ``(entries,)`` float64, int64 and int64: the matrix.
         constant : Tensor
-            ``(batch or 1, rows)`` float64.
+            ``(batch or 1, *shape)`` float64.
 
         Returns
         -------
         RowExpression
             The rows, in the variables of the model.
         """
-        return cls(
-            model,
-            scipy.sparse.coo_array((entry, (row, column)), shape=(constant.shape[1], model.size)),
-            constant,
-        )
+        size = constant.shape[1:].numel(), model.size
+        return cls(model, scipy.sparse.coo_array((entry, (row, column)), shape=size), constant)
 
     def rows(self) -> RowExpression:
         """Return the rows themselves."""
@@ -112,30 +109,45 @@ class RowExpression(Compared):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """One entry a row."""
-        return (self.matrix.shape[0],)
+        """Shape of the array."""
+        return tuple(self.constant.shape[1:])
 
-    def _other(self, other: object) -> RowExpression:
+    def broadcast_to(self, shape: tuple[int, ...]) -> RowExpression:
+        """Return the rows repeated by the rules of numpy.
+
+        Raises
+        ------
+        ShapeError
+            If they do not fit.
+        """
+        if shape == self.shape:
+            return self
+        constant = broadcast(self.constant, shape, len(self.constant), "rows")
+        numbered = np.arange(self.matrix.shape[0]).reshape(self.shape)
+        repeated = self.matrix.tocsr()[np.broadcast_to(numbered, shape).ravel()]
+        return RowExpression(self.model, scipy.sparse.coo_array(repeated), constant)
+
+    def _with(self, other: object) -> tuple[RowExpression, RowExpression]:
+        """Both in one shape."""
         if isinstance(other, Compared):
             other = other.rows()
             assert isinstance(other, RowExpression)
             if other.model is not self.model:
                 raise ModelError("the rows mix variables of two models; build both parts from one model")
-            if other.shape != self.shape:
-                count = f"{self.shape[0]} rows with {other.shape[0]}"
-                raise ShapeError(f"cannot combine {count}; give one for each")
-            return other
-        empty = scipy.sparse.coo_array((self.shape[0], self.model.size))
-        constant = _sides(other, self.shape[0], self.model.batch, "the constant of rows")
-        return RowExpression(self.model, empty, constant)
+            shape = common_shape(self.shape, other.shape, "rows")
+            return self.broadcast_to(shape), other.broadcast_to(shape)
+        empty = scipy.sparse.coo_array((self.matrix.shape[0], self.model.size))
+        constant = _sides(other, self.shape, self.model.batch, "the constant of rows")
+        return self, RowExpression(self.model, empty, constant)
 
     def __add__(self, other: object) -> RowExpression:
-        added, shape = self._other(other), (self.shape[0], self.model.size)
+        own, added = self._with(other)
+        size = own.matrix.shape[0], self.model.size
         first, second = (
-            scipy.sparse.coo_array((m.data, m.coords), shape=shape) for m in (self.matrix, added.matrix)
+            scipy.sparse.coo_array((m.data, m.coords), shape=size) for m in (own.matrix, added.matrix)
         )
         return RowExpression(
-            self.model, scipy.sparse.coo_array(first + second), self.constant + added.constant
+            self.model, scipy.sparse.coo_array(first + second), own.constant + added.constant
         )
 
     __radd__ = __add__
@@ -144,15 +156,15 @@ class RowExpression(Compared):
         return RowExpression(self.model, scipy.sparse.coo_array(-self.matrix), -self.constant)
 
     def __sub__(self, other: object) -> RowExpression:
-        return self + -self._other(other)
+        return -(-self + other)
 
     def __rsub__(self, other: object) -> RowExpression:
         return -self + other
 
     def __mul__(self, other: object) -> RowExpression:
         without_gradients(other, "the factor of rows")
-        factor = _sides(other, self.shape[0], 1, "the factor of rows")
-        entries = self.matrix.data * factor[0].numpy()[self.matrix.coords[0]]
+        factor = _sides(other, self.shape, 1, "the factor of rows")
+        entries = self.matrix.data * factor[0].flatten().numpy()[self.matrix.coords[0]]
         scaled = scipy.sparse.coo_array((entries, self.matrix.coords), shape=self.matrix.shape)
         return RowExpression(self.model, scaled, self.constant * factor)
 
@@ -164,17 +176,19 @@ class RowExpression(Compared):
         return int(self.matrix.coords[1].max(initial=-1)) + 1
 
     def at(self, x: Tensor, instances: Sequence[int]) -> Tensor:
-        """Values at points ``(k, variables)`` of some instances of the model: ``(k, rows)``."""
-        return activities(self.matrix, x) + of_instances(self.constant, instances).to(x)
+        """Values at points ``(k, variables)`` of some instances of the model: ``(k, *shape)``."""
+        values = activities(self.matrix, x).reshape(len(x), *self.shape)
+        return values + of_instances(self.constant, instances).to(x)
 
     def _compared(self, other: object, below: bool, above: bool) -> RowConstraint:
         """State the comparison with numbers or rows: sides below, above or both."""
         difference = self - other
-        side, none = -difference.constant, torch.full_like(difference.constant, torch.inf)
+        side = -difference.constant.flatten(1)
+        none = torch.full_like(side, torch.inf)
         return RowConstraint(self.model, difference.matrix, side if below else -none, side if above else none)
 
     def __repr__(self) -> str:
-        return f"{self.shape[0]} rows with {self.matrix.nnz} entries"
+        return f"{self.matrix.shape[0]} rows with {self.matrix.nnz} entries"
 
 
 def activities(matrix: scipy.sparse.coo_array, x: Tensor) -> Tensor:
@@ -205,27 +219,22 @@ def constraint(rows: RowExpression, lower: object, upper: object, what: str) -> 
     ModelError, ShapeError, NonFiniteError
         If the parts do not fit together, or hold NaN.
     """
-    count, batch = rows.shape[0], rows.model.batch
+    batch = rows.model.batch
     lower, upper = -torch.inf if lower is None else lower, torch.inf if upper is None else upper
-    low = _sides(lower, count, batch, f"the lower sides of {what}", infinite=True)
-    high = _sides(upper, count, batch, f"the upper sides of {what}", infinite=True)
+    low = _sides(lower, rows.shape, batch, f"the lower sides of {what}", infinite=True)
+    high = _sides(upper, rows.shape, batch, f"the upper sides of {what}", infinite=True)
     return RowConstraint(rows.model, rows.matrix, low, high)
 
 
-def _sides(value: object, count: int, batch: int, what: str, infinite: bool = False) -> Tensor:
-    """One number a row, ``(batch or 1, rows)`` float64, with its gradients."""
+def _sides(value: object, shape: tuple[int, ...], batch: int, what: str, infinite: bool = False) -> Tensor:
+    """One number a row, ``(batch or 1, *shape)`` float64, with its gradients."""
     data = with_gradients(value, what)
     if not infinite:
-        data = data.reshape(1) if data.dim() == 0 and count == 1 else data
-        return coefficients(data, (count,), batch, what)
+        return coefficients(data, shape, batch, what)
     if bool(data.isnan().any()):
         where = f" at row {int(data.isnan().nonzero()[0][-1])}" if data.dim() else ""
         raise NonFiniteError(f"{what} hold NaN{where}; give numbers, and infinities for none")
-    wide = data.dim() and data.shape[-1] not in (1, count)
-    if data.dim() > 2 or wide or (data.dim() == 2 and data.shape[0] not in (1, batch)):
-        shape = tuple(data.shape)
-        raise ShapeError(f"{what} have shape {shape}; give ({count},) or (batch={batch}, {count})")
-    return data.expand(data.shape[0] if data.dim() == 2 else 1, count).clone()
+    return broadcast(data, shape, batch, what).clone()
 
 
 def _sparse(matrix: Any, what: str) -> scipy.sparse.coo_array:

@@ -75,6 +75,7 @@ class Race(Method):
     level = 6_000_000  # numbers of a pass at which it is as much as that of the passes
     largest = 20_000_000  # numbers of a pass up to which the simplex method is tried
     longest = 0.25  # part of the time that is left which a turn of the simplex method may take
+    hopeful = 0.5  # part of it where the method begins, as its typical iterations are few
     hopeless = 0.01  # part of typical iterations up to which a turn is not worth stating the LP
     # Variables for each row with a price from which on the proximal point method opens, projections that it
     # may take, and those in which it should gain a digit.
@@ -201,10 +202,11 @@ class Race(Method):
         numbers = range(problem.batch)
         masters = state.masters or Columns(tuple(Column(RestrictedMaster(problem, i)) for i in numbers))
         solved, (duals, points) = state.solved.clone(), (t.clone() for t in state.answer)
+        part = self.longest if state.inner.passes else self.hopeful
         for i in given.nonzero()[:, 0].tolist():
             master = masters.own[i].master
             master.begin()
-            found = master.solve(self.longest * plan.deadline.left(), iterations)
+            found = master.solve(part * plan.deadline.left(), iterations)
             if found is not None:
                 solved[i] = True
                 duals[i] = torch.from_numpy(found.duals).to(duals)

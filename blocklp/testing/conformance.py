@@ -18,9 +18,9 @@ from torch import Tensor
 
 from blocklp.blocks.capabilities import vertices_of
 from blocklp.blocks.contract import BlockType
+from blocklp.blocks.refusals import refuse, size
 from blocklp.errors import OracleError
 from blocklp.testing import device_probes, integer_probes, lp_probes, probes
-from blocklp.testing.refusals import refuse, size
 
 
 class BlockTypeConformance:

@@ -16,9 +16,9 @@ from blocklp.blocks.capabilities import (
     value_error_of,
 )
 from blocklp.blocks.contract import BlockType
+from blocklp.blocks.refusals import refuse, size
 from blocklp.errors import OracleError
 from blocklp.testing.probes import shared_masks
-from blocklp.testing.refusals import refuse, size
 
 
 def elsewhere(kind: BlockType, cost: Tensor, other: Tensor, device: torch.device) -> None:

@@ -28,8 +28,8 @@ from blocklp.blocks.capabilities import (
 from blocklp.blocks.contract import BlockType
 from blocklp.blocks.formulas import check_formulas
 from blocklp.blocks.oracle_answers import check_answer
+from blocklp.blocks.refusals import CHEAPER, refuse, size
 from blocklp.errors import OracleError
-from blocklp.testing.refusals import refuse, size
 from blocklp.testing.single_blocks import completed_alone, proximal_of_one, served, value_of_one
 
 Picks = Iterable[tuple[int, int]]
@@ -297,11 +297,10 @@ def concavity(kind: BlockType, first: Tensor, second: Tensor) -> None:
     other_point, other = kind.min_oracle(second)
     slack = 1e-10 * (size(first, point) + size(second, point) + size(second, other_point))
     bad = (second * point).sum(-1) < other - slack
-    remedy = "minimise over the whole block"
-    refuse(kind, bad, f"returned a point that is cheaper at another cost than the minimum there; {remedy}")
+    refuse(kind, bad, CHEAPER)
     middle = kind.min_oracle((first + second) / 2)[1]
     bad = middle < (value + other) / 2 - slack
-    refuse(kind, bad, f"has a value that is not concave in the cost; {remedy}")
+    refuse(kind, bad, "has a value that is not concave in the cost; minimise over the whole block")
 
 
 def singles(kind: BlockType, cost: Tensor, picks: Picks) -> None:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from blocklp.blocks.capabilities import constraints_of
 from blocklp.blocks.contract import BlockType
+from blocklp.blocks.refusals import refuse, size
 from blocklp.testing.block_functions import completed_of, point_of, value_of
-from blocklp.testing.refusals import refuse, size
 
 FEW = 40
 """Blocks that are looked at alone."""

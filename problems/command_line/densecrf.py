@@ -198,11 +198,19 @@ def _densecrf_command(
     if crf.cliques is not None:
         entry["cliques"] = len(crf.cliques.cost)
     _report(entry, run.as_json)
-    if entry["best_source"] == "constant" and crf.labels > 1:
-        told = "one label everywhere has the least energy seen: the kernels are heavy beside the costs; take narrower or lighter ones"
-        typer.echo(f"{told} (--bilateral 30 13 5), or surer costs (--gt-prob 0.95 of scribbles)", err=True)
+    if entry["best_source"] == "constant" and crf.labels > 1 and entry["status"] not in ("time_limit", "interrupted"):
+        typer.echo(_lighter(bilateral, None if scribbles is None else 0.7 if gt_prob is None else gt_prob), err=True)
     places.write(result, size, 1, lambda figure: pictures.draw_overlay(figure, picture, found, crf.labels, names))
     _exit(result)
+
+
+def _lighter(bilateral: tuple[float, float, float], gt_prob: float | None) -> str:
+    """What to do where one label everywhere is best: values of options that are not in force yet; ``gt_prob`` is of scribbles."""
+    kernel = min(bilateral[0], 30.0), bilateral[1], min(bilateral[2], 5.0)
+    given = f" (--bilateral {kernel[0]:g} {kernel[1]:g} {kernel[2]:g})" if bilateral[2] and kernel != bilateral else ""
+    surer = ", or surer costs" if gt_prob is None else ", or surer costs (--gt-prob 0.95)" if gt_prob < 0.95 else ""
+    told = "one label everywhere has the least energy seen: the kernels are heavy beside the costs; take narrower or lighter ones"
+    return f"{told}{given}{surer}"
 
 
 def _cliques(
@@ -269,7 +277,7 @@ def _stereo_command(
     levels = max(1, 256 // max(1, disparities)) if scale is None else scale
     known = None
     if truth is not None:
-        known = readers.read_image(truth, max_bytes=limit, deadline=deadline)[:, :, 0] / levels
+        known = readers.read_image(truth, max_bytes=limit, deadline=deadline, lossless=True)[:, :, 0] / levels
         stereo.bad_pixels(one[:, :, 0], known)  # refuses a file of another size, or without a truth, before the work
     crf = stereo.stereo_crf(
         one.to(place),

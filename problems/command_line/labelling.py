@@ -14,7 +14,7 @@ from rich.text import Text
 
 import blocklp as bl
 from blocklp.campaigns import Executor
-from blocklp.errors import OptionError, TimeLimitError
+from blocklp.errors import BlocklpError, OptionError
 from blocklp.problems.command_line.options import Output, Solving
 from blocklp.problems.command_line.process import EXIT_INTERRUPTED, EXIT_STOPPED, interruptible
 from blocklp.problems.command_line.reference import check_solver, compare
@@ -23,7 +23,7 @@ from blocklp.problems.discrete.exact import ExactResult
 from blocklp.problems.discrete.together import share
 from blocklp.problems.mis import MisSolution
 from blocklp.problems.mrf import MrfSolution
-from blocklp.problems.plot import blank_figure, plot_convergence
+from blocklp.problems.plot import blank_figure, plot_convergence, require_folder
 from blocklp.problems.qpbo import QpboSolution
 from blocklp.progress import ElapsedTime, Progress, SearchProgress
 from blocklp.search.tightening import Round
@@ -136,6 +136,8 @@ def _exact(asked: SolvableFiles, solving: Solving, output: Output, deadline: bl.
         raise OptionError("--plot is about the relaxation; leave it out, or leave --exact out")
     if output.proof is not None and len(asked.names) > 1:
         raise OptionError("--proof writes the proof of one instance; give one file")
+    if output.proof is not None:
+        require_folder(output.proof)
     if output.reference is not None:
         check_solver(output.reference)
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -150,14 +152,14 @@ def _exact(asked: SolvableFiles, solving: Solving, output: Output, deadline: bl.
             for missed, *_ in asked.names[i + 1 :]:
                 errors.print(Text(f"{missed}: not reached before the interrupt"))
             break
-    unproved = False
+    unproved, interrupted = False, rows[-1].found.status is bl.Status.INTERRUPTED
     if output.proof is not None and rows[0].found.proven:
         try:
             rows[0] = replace(rows[0], proof=_written_proof(asked, rows[0].found, output.proof, output.quiet, deadline))
-        except (OptionError, TimeLimitError) as error:  # the solution stands
-            errors.print(Text(f"no proof was written: {error}", style="red"))
-            unproved = True
-    if output.reference is not None:
+        except (BlocklpError, OSError, KeyboardInterrupt) as error:  # the solution stands
+            unproved, interrupted = True, isinstance(error, KeyboardInterrupt)
+            errors.print(Text(f"no proof was written: {str(error) or 'interrupted'}", style="red"))
+    if output.reference is not None and not interrupted:
         for i, row in enumerate(rows):
             limit = bl.Deadline(deadline.seconds / len(asked.names))  # as long again
             with interruptible(), nullcontext() if output.quiet else ElapsedTime(f"solving {row.file} by {output.reference}"):
@@ -167,7 +169,7 @@ def _exact(asked: SolvableFiles, solving: Solving, output: Output, deadline: bl.
         typer.echo(exact_json(rows))
     else:
         show_exact(rows, Console())
-    if rows[-1].found.status is bl.Status.INTERRUPTED:
+    if interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
     if unproved or not all(row.found.proven for row in rows):
         raise typer.Exit(EXIT_STOPPED)

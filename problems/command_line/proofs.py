@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from blocklp.errors import FormatError, OptionError
 from blocklp.problems.command_line.options import OneJson
 from blocklp.problems.command_line.process import EXIT_STOPPED, interruptible
 from blocklp.problems.files import MAX_BYTES
+
+if TYPE_CHECKING:
+    from blocklp.problems.command_line.report import Sought
 
 MaxBytes = Annotated[int, typer.Option(min=1, help="Most bytes of a file, decompressed, and of what is made of it.")]
 
@@ -55,8 +58,8 @@ def _check_proof_command(
     deadline = Deadline()
     with interruptible(), ElapsedTime(f"checking {proof.name}"):
         if about_minimum:
-            problem = _instance(subject, header.get("kind"), format, log, evidence, objective, max_bytes)
-            entry, told = _minimum(problem, proof, max_bytes, deadline)
+            problem, sought = _instance(subject, header.get("kind"), format, log, evidence, objective, max_bytes)
+            entry, told = _minimum(problem, sought, proof, max_bytes, deadline)
         else:
             entry, told = _network(subject, proof, network or [], max_bytes, deadline)
     if as_json:
@@ -91,29 +94,29 @@ def _instance(
     evidence: Path | None,
     objective: str | None,
     max_bytes: int,
-) -> Any:
-    """Read the instance that a proof is about."""
+) -> tuple[Any, Sought]:
+    """Read the instance that a proof is about, and what is sought in it."""
     if kind == "Mrf" and objective is None:
         from blocklp.problems.mrf import read_mrf
 
-        return read_mrf(subject, format, log, evidence, max_bytes=max_bytes)
+        return read_mrf(subject, format, log, evidence, max_bytes=max_bytes), "labelling"
     if log is not None or evidence is not None:
         raise OptionError("--log and --evidence are for Markov random fields; the proof is about something else")
     if kind == "WeightedGraph":
         from blocklp.problems.mis import read_graph
 
         graph = read_graph(subject, format, objective, max_bytes=max_bytes)  # type: ignore[arg-type]
-        return graph.complement(max_bytes) if graph.objective == "clique" else graph
+        return (graph.complement(max_bytes), "clique") if graph.objective == "clique" else (graph, "independent set")
     if objective is not None:
         raise OptionError("--objective is for graphs; the proof is about something else")
     if kind == "Qubo":
         from blocklp.problems.qpbo import read_qubo
 
-        return read_qubo(subject, format, max_bytes=max_bytes)
+        return read_qubo(subject, format, max_bytes=max_bytes), "labelling"
     raise FormatError(f"the proof is about a {kind!r}, which is not known")
 
 
-def _minimum(problem: Any, proof: Path, max_bytes: int, deadline: Deadline) -> tuple[dict[str, Any], str]:
+def _minimum(problem: Any, sought: Sought, proof: Path, max_bytes: int, deadline: Deadline) -> tuple[dict[str, Any], str]:
     """Check a proof of a minimum: its verdict, and what it consists of."""
     from blocklp.problems.command_line.report import said, sentence
     from blocklp.problems.proofs import check_proof, read_proof
@@ -124,5 +127,5 @@ def _minimum(problem: Any, proof: Path, max_bytes: int, deadline: Deadline) -> t
     verdict = check_proof(problem, labels, steps)
     seconds = deadline.elapsed() - began
     leaves = plural(verdict.leaves, "leaf", "leaves")
-    told = f"{sentence(verdict)}\nproved by {leaves}, checked in {seconds:.2f} s"
-    return said(verdict) | {"leaves": verdict.leaves, "seconds": seconds}, told
+    told = f"{sentence(verdict, sought)}\nproved by {leaves}, checked in {seconds:.2f} s"
+    return said(verdict, sought) | {"leaves": verdict.leaves, "seconds": seconds}, told

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rich import box
 from rich.console import Console
@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import blocklp as bl
+from blocklp.problems.command_line.mis import COMPLEMENTED
 from blocklp.problems.command_line.reference import Reference
 from blocklp.problems.discrete.exact import ExactResult
 from blocklp.problems.mis.relaxation import MisSolution
@@ -24,6 +25,9 @@ from blocklp.tables import plural
 
 if TYPE_CHECKING:
     from blocklp.problems.proofs.check import ProofVerdict
+
+Sought: TypeAlias = Literal["labelling", "independent set", "clique"]
+"""What a proof of a minimum is about, in sentences."""
 
 STYLES = {bl.Status.OPTIMAL: "green", bl.Status.NUMERICAL_ERROR: "red", bl.Status.INTERRUPTED: "red"}
 SPARE = ("its seconds", "pairs", "n", "difference", "passes", "LP gap", "seconds")
@@ -195,26 +199,31 @@ class WrittenProof:
     verdict: ProofVerdict
     seconds: float
 
-    def entry(self) -> dict[str, Any]:
+    def entry(self, sought: Sought) -> dict[str, Any]:
         """What JSON says of it."""
-        return {"file": self.file, "bytes": self.size, "leaves": self.verdict.leaves, "seconds": self.seconds} | said(self.verdict)
+        own = {"file": self.file, "bytes": self.size, "leaves": self.verdict.leaves, "seconds": self.seconds}
+        return own | said(self.verdict, sought)
 
 
-def said(verdict: ProofVerdict) -> dict[str, Any]:
-    """What JSON says of a verdict on a proof."""
+def said(verdict: ProofVerdict, sought: Sought) -> dict[str, Any]:
+    """What JSON says of a verdict on a proof; bounds of sets are on their weights."""
     claim = "infeasible" if verdict.infeasible else "optimal" if verdict.optimal else "bound"
-    return {"proved": claim, "bound": float(verdict.bound), "gap": None if verdict.gap is None else float(verdict.gap)}
+    bound = verdict.bound if sought == "labelling" else -verdict.bound
+    return {"proved": claim, "bound": float(bound), "gap": None if verdict.gap is None else float(verdict.gap)}
 
 
-def sentence(verdict: ProofVerdict) -> str:
+def sentence(verdict: ProofVerdict, sought: Sought) -> str:
     """What people are told of a verdict on a proof."""
     if verdict.infeasible:
-        return "no labelling respects the hard constraints"
+        return f"no {sought} respects the hard constraints"
+    sign, beyond = (1, "is below") if sought == "labelling" else (-1, "weighs more than")
     if verdict.gap is None or verdict.value is None:
-        return f"no labelling is below {float(verdict.bound):.10g}"
+        return f"no {sought} {beyond} {float(sign * verdict.bound):.10g}"
+    value = f"{float(sign * verdict.value):.10g}"
     if verdict.optimal:
-        return f"optimal: no labelling is below {float(verdict.value):.10g}"
-    return f"no labelling is better than {float(verdict.value):.10g} by more than {float(verdict.gap):.2g}"
+        return f"optimal: no {sought} {beyond} {value}"
+    part = f", {float(verdict.gap / abs(verdict.value)):.1e} of that" if verdict.value else ""
+    return f"no {sought} is better than {value} by more than {float(verdict.gap):.2g}{part}"
 
 
 @dataclass(frozen=True)
@@ -229,6 +238,13 @@ class ExactRow:
     note: str = ""
     reference: Reference | None = None
     proof: WrittenProof | None = None
+
+    @property
+    def sought(self) -> Sought:
+        """What no other one is better than."""
+        if self.named != "weight":
+            return "labelling"
+        return "clique" if self.note == COMPLEMENTED else "independent set"
 
 
 def show_exact(rows: Sequence[ExactRow], console: Console) -> None:
@@ -252,9 +268,11 @@ def show_exact(rows: Sequence[ExactRow], console: Console) -> None:
             "its seconds": [f"{by.seconds:.2f}" for by in compared],
         }
     print_table(_table(columns), console)
-    for proof in (row.proof for row in rows if row.proof is not None):
+    for row, proof in ((row, row.proof) for row in rows if row.proof is not None):
         length = f"{plural(proof.verdict.leaves, 'leaf', 'leaves')}, {proof.size} bytes, built and checked in {proof.seconds:.2f} s"
-        console.print(escape(f"proof in {proof.file} ({length}): {sentence(proof.verdict)}"), soft_wrap=True, highlight=False)
+        console.print(
+            escape(f"proof in {proof.file} ({length}): {sentence(proof.verdict, row.sought)}"), soft_wrap=True, highlight=False
+        )
 
 
 def exact_json(rows: Sequence[ExactRow]) -> str:
@@ -278,6 +296,6 @@ def exact_json(rows: Sequence[ExactRow]) -> str:
             "solution": f.labels.tolist(),
         }
         entry |= {"note": row.note} if row.note else {}
-        entry |= {} if row.proof is None else {"proof": row.proof.entry()}
+        entry |= {} if row.proof is None else {"proof": row.proof.entry(row.sought)}
         entries.append(entry | ({} if row.reference is None else {"reference": row.reference.entry()}))
     return json.dumps(entries, allow_nan=False, indent=2)

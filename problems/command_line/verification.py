@@ -25,6 +25,7 @@ from blocklp.errors import BlocklpError, LicenceError, OptionError
 from blocklp.problems.command_line.options import Against, Device, OneJson, Quiet, Ray, Silent, Workers, executor
 from blocklp.problems.command_line.process import EXIT_ERROR, EXIT_INTERRUPTED, interruptible, leaving, until
 from blocklp.problems.files import MAX_BYTES
+from blocklp.problems.verification.problem import problem_of
 
 if TYPE_CHECKING:
     from blocklp.campaigns import Executor
@@ -44,7 +45,7 @@ class RadiusSpace(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the commands, and the options ``--name`` and ``--version``."""
-    app.command("verify")(_verify_command)
+    app.command("verify", context_settings={"allow_extra_args": True})(_verify_command)
     app.command("bounds")(_bounds_command)
     app.callback()(global_options)
 
@@ -115,6 +116,10 @@ def _verify_command(
     With --instances: 0 if all rows are there, 2 if one of them is an error, 4 if a verdict contradicts --expected, 130 for an
     interrupt; the finished rows are kept, and the same command goes on from there.
     """
+    if ctx.args:
+        models = [name for name in (str(query), *ctx.args) if ".onnx" in name]
+        need = f"the network is an option: --network {models[0]}" if models else "give one query, or many by --instances"
+        raise typer.BadParameter(f"{' '.join(ctx.args)} is one argument too many; {need}", param_hint="QUERY")
     if not timeout > 0:
         raise typer.BadParameter(f"{timeout} is not a positive number of seconds", param_hint="--timeout")
     if (query is None) == (instances is None):
@@ -147,20 +152,13 @@ def _verify_command(
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED if _without_verdict(query, "Interrupted.", output, errors) else EXIT_ERROR
     except Exception as error:
-        problem = _problem(error)
+        problem = problem_of(error)
         _without_verdict(query, problem, output, errors)
         if not isinstance(error, BlocklpError | OSError | MemoryError):  # a bug, which its trace may explain
             traceback.print_exc(file=sys.stderr)
         errors.print(Text(f"error: {problem}", style="bold red"))
         code = EXIT_ERROR
     raise typer.Exit(code)
-
-
-def _problem(error: Exception) -> str:
-    """Return one line about an error."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error) or type(error).__name__
 
 
 @dataclass(frozen=True)
@@ -193,7 +191,7 @@ def _written(write: Callable[[Path], object], place: Path, errors: Console) -> b
     try:
         write(place)
     except OSError as error:
-        errors.print(Text(f"error: {_problem(error)}: nothing is written to {place}", style="bold red"))
+        errors.print(Text(f"error: {problem_of(error)}: nothing is written to {place}", style="bold red"))
         return False
     return True
 

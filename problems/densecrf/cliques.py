@@ -14,7 +14,7 @@ from torch import Tensor
 from blocklp.errors import ModelError, OptionError, ShapeError
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Cliques:
     r"""Cliques of points.
 
@@ -38,6 +38,10 @@ class Cliques:
     member: Tensor
     cost: Tensor
     agree: Tensor | None = None
+
+    def __repr__(self) -> str:
+        some = "" if self.agree is None else ", some labels only"
+        return f"Cliques({len(self.cost)} cliques of {len(self.points)} members, {len(self.member)} points{some})"
 
     def __post_init__(self) -> None:
         if self.member.dim() not in (1, 2) or self.member.dtype != torch.int64 or self.cost.dim() != 1:

@@ -15,13 +15,16 @@ import importlib
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, NonFiniteError, ShapeError
 from blocklp.kernels.backend import Backend, automatic
 from blocklp.kernels.operations import operation
+from blocklp.options import as_tensor
 from blocklp.oracles.filters.gaussian import Gaussian, all_finite
 from blocklp.oracles.filters.ordered import LEVELS
 from blocklp.problems.densecrf.cliques import Cliques
@@ -160,12 +163,42 @@ class DenseCRF:
             total += kernel.diagonal.to(y) * kernel.compare(y)
         return total
 
-    def energy(self, x: Tensor) -> Tensor:
-        """Energy of a labelling ``(points,)`` int64, or its mean over independent draws from y ``(points, labels)``: ``(images,)``.
+    def energy(self, x: ArrayLike | Tensor) -> Tensor:
+        """Energy of a labelling, or its mean over independent draws from scores.
 
         The second is the multilinear extension: its minimum over the simplices is that over labellings.
+
+        Parameters
+        ----------
+        x : Tensor or array_like
+            Integer labels from 0 on, ``(points,)`` or in the shape of the image; or floating-point scores ``(points, labels)``.
+
+        Returns
+        -------
+        Tensor
+            ``(images,)`` float64.
+
+        Raises
+        ------
+        ShapeError
+            If there are more or fewer labels or scores than points.
+        ModelError
+            If a label is no integer, or none of those that there are.
         """
-        return self.mean_energy(x.double(), own=True) if x.is_floating_point() else labelling_energy(self, x)
+        given = x if isinstance(x, Tensor) else as_tensor(np.asarray(x))
+        given = given.to(self.unary.device)
+        if given.is_floating_point() and given.shape == self.unary.shape:
+            return self.mean_energy(given.double(), own=True)
+        if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+            told = f"labels are {given.dtype} {tuple(given.shape)}; give integers, by .long() or .astype(int)"
+            raise ModelError(f"{told}, or floating-point scores {tuple(self.unary.shape)}")
+        if given.numel() != self.points:
+            raise ShapeError(f"labels have shape {tuple(given.shape)}; give one for each of {self.points} points")
+        labelling = given.reshape(-1).long()
+        least, most = int(labelling.min()), int(labelling.max())
+        if least < 0 or most >= self.labels:
+            raise ModelError(f"labels are from {least} to {most}; give 0 to {self.labels - 1} only, and one to unknown points too")
+        return labelling_energy(self, labelling)
 
     def mean_energy(self, y: Tensor, own: bool) -> Tensor:
         """The mean energy of draws from y ``(points, labels)`` float64; with points' costs against themselves unless ``own``."""

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import OptionError, ShapeError
-from blocklp.problems.densecrf.energy import DenseCRF
+from blocklp.problems.densecrf.energy import DenseCRF, labelling_energy
 from blocklp.problems.densecrf.mean_field import mean_field_update
 
 UPDATES = 5
@@ -91,7 +91,7 @@ def alpha_expansion(crf: DenseCRF, labelling: Tensor, sweeps: int = 2, steps: in
     _check(crf, labelling, min(sweeps, steps))
     unit = crf.per_point(crf.unit).to(crf.unary)
     barrier = crf.per_point(crf.barrier).to(crf.unary)
-    energy = crf.energy(labelling)
+    energy = labelling_energy(crf, labelling)
     for _ in range(sweeps):
         before = energy
         for label in range(crf.labels):
@@ -103,9 +103,9 @@ def alpha_expansion(crf: DenseCRF, labelling: Tensor, sweeps: int = 2, steps: in
             for _ in range(UPDATES):
                 y = mean_field_update(move, y, unit)
             found, all_points = y.argmax(1), torch.full_like(labelling, label)
-            better = crf.energy(all_points) < crf.energy(found)
+            better = labelling_energy(crf, all_points) < labelling_energy(crf, found)
             found = block_descent(move, torch.where(crf.per_point(better)[:, 0], all_points, found), steps)
-            found_energy = crf.energy(found)
+            found_energy = labelling_energy(crf, found)
             falls = found_energy < energy
             labelling = torch.where(crf.per_point(falls)[:, 0], found, labelling)
             energy = torch.where(falls, found_energy, energy)

@@ -31,6 +31,8 @@ CLIP = 1e-3
 """The least probability: unaries are minus the logarithm of at least this."""
 PIXEL, DECODING = 32, 3e-8
 """Bytes that a pixel of a picture takes while it is read, and seconds."""
+LOSSY = ("AVIF", "JPEG", "JPEG2000", "MPO")
+"""Formats of Pillow that change colours, as a rule at least."""
 COLOURS = 256
 """Most labels that scribbles may have; pictures with soft edges have more colours."""
 
@@ -51,7 +53,7 @@ def check_memory(path: Path, size: int, what: str, max_bytes: int) -> None:
         raise FormatError(f"{path}: {what} take {size} bytes, more than {max_bytes}; raise max_bytes (--max-bytes) if they may")
 
 
-def read_image(path: Path, *, max_bytes: int = MAX_BYTES, deadline: Deadline | None = None) -> Tensor:
+def read_image(path: Path, *, max_bytes: int = MAX_BYTES, deadline: Deadline | None = None, lossless: bool = False) -> Tensor:
     """Read a picture.
 
     Parameters
@@ -62,6 +64,8 @@ def read_image(path: Path, *, max_bytes: int = MAX_BYTES, deadline: Deadline | N
         Most bytes of the file, and of its pixels: 32 each.
     deadline : Deadline, optional
         When to give up.
+    lossless : bool
+        Whether every number counts, as in a picture of labels: formats that change them are refused.
 
     Returns
     -------
@@ -71,7 +75,7 @@ def read_image(path: Path, *, max_bytes: int = MAX_BYTES, deadline: Deadline | N
     Raises
     ------
     FormatError
-        The file is no picture, a damaged one, too large, or has numbers of unknown range.
+        The file is no picture, a damaged one, too large, of a format that is refused, or has numbers of unknown range.
     FileNotFoundError
         There is no such file.
     MissingDependencyError
@@ -79,7 +83,7 @@ def read_image(path: Path, *, max_bytes: int = MAX_BYTES, deadline: Deadline | N
     TimeLimitError
         The deadline passes.
     """
-    picture = _open(path, max_bytes, deadline)
+    picture = _open(path, max_bytes, deadline, lossless)
     if picture.mode in ("I;16", "I;16L", "I;16B", "I;16N", "I"):
         grey = np.asarray(picture).astype(np.float64)
         if grey.min() < 0 or grey.max() > 65535:
@@ -96,14 +100,16 @@ def read_image(path: Path, *, max_bytes: int = MAX_BYTES, deadline: Deadline | N
     return torch.from_numpy(pixels.reshape(*pixels.shape[:2], -1))
 
 
-def _open(path: Path, max_bytes: int, deadline: Deadline | None) -> Image:
-    """Open a picture and read all of it."""
+def _open(path: Path, max_bytes: int, deadline: Deadline | None, lossless: bool = False) -> Image:
+    """Open a picture and read all of it; with ``lossless`` refuse formats that change colours."""
     with needed("pictures need Pillow", "densecrf"):
         from PIL import Image, UnidentifiedImageError
     data = read_bytes(path, max_bytes=max_bytes, deadline=deadline)
     try:
         # What Pillow warns of (odd metadata, large files) is nothing that the caller could act on.
         with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(data)) as picture:
+            if lossless and _is_lossy(picture.format, data):
+                raise FormatError(f"{path}: {picture.format} changes colours, which are labels here; save it as PNG")
             pixels = picture.width * picture.height
             check_memory(path, PIXEL * pixels, f"its {picture.width} x {picture.height} pixels", max_bytes)
             if deadline is not None:
@@ -118,6 +124,17 @@ def _open(path: Path, max_bytes: int, deadline: Deadline | None) -> Image:
         raise FormatError(f"{path}: not a picture of a known kind") from error
     except Exception as error:  # Damage shows in many ways.
         raise FormatError(f"{path}: not a picture, or a damaged one ({error})") from error
+
+
+def _is_lossy(kind: str | None, data: bytes) -> bool:
+    """Whether a picture of this format has lost colours; a WebP file says so by the name of its first chunk of pixels."""
+    if kind != "WEBP":
+        return kind in LOSSY
+    at = 12
+    while data[at : at + 4] not in (b"VP8 ", b"VP8L", b""):
+        size = int.from_bytes(data[at + 4 : at + 8], "little")
+        at += 8 + size + size % 2
+    return data[at : at + 4] != b"VP8L"
 
 
 def read_unary(
@@ -285,13 +302,13 @@ def read_scribbles(
     Raises
     ------
     FormatError
-        The file is damaged, too large, or has fewer than 2 or more than 256 colours.
+        The file is damaged, too large, of a format that changes colours, or has fewer than 2 or more than 256 of them.
     ShapeError
         It is of another size.
     FileNotFoundError
         There is no such file.
     """
-    picture = _open(path, max_bytes, deadline)
+    picture = _open(path, max_bytes, deadline, lossless=True)
     pixels: NDArray[Any] = np.asarray(picture.convert("RGBA")).astype(np.int64)
     if pixels.shape[:2] != size:
         raise ShapeError(f"{path}: scribbles of {_by(pixels.shape)} pixels, and the image has {_by(size)}; draw them on this image")

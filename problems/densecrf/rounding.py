@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from blocklp.errors import ModelError, OptionError, ShapeError
-from blocklp.problems.densecrf.energy import DenseCRF
+from blocklp.problems.densecrf.energy import DenseCRF, labelling_energy
 from blocklp.problems.densecrf.hst import LabelTree, compatibility, random_tree
 from blocklp.problems.densecrf.local_search import alpha_expansion, block_descent
 
@@ -83,11 +83,11 @@ def _best_draw(crf: DenseCRF, y: Tensor, draws: int, seed: int, draw: Callable[[
     if not bool(((y.double().sum(1) - 1).abs() < 1e-3).all() and (y >= 0).all()):
         raise OptionError("y is not on the simplices; every row must hold numbers from 0 to 1 that add up to 1")
     best = y.argmax(1)
-    least = crf.energy(best)
+    least = labelling_energy(crf, best)
     # One stream for each draw: how much of it is used depends on the points.
     for stream in torch.randint(2**62, (draws,), generator=torch.Generator().manual_seed(seed)).tolist():
         labelling = draw(torch.Generator().manual_seed(stream))
-        energy = crf.energy(labelling)
+        energy = labelling_energy(crf, labelling)
         best = torch.where(crf.per_point(energy < least)[:, 0], labelling, best)
         least = torch.minimum(energy, least)
     return best

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.engine.records import Event, relative_gap
-from blocklp.problems.densecrf.energy import DenseCRF
+from blocklp.problems.densecrf.energy import DenseCRF, labelling_energy
 from blocklp.problems.densecrf.result import History, Result
 from blocklp.status import Status
 
@@ -79,7 +79,7 @@ class Run:
 
     def offer(self, labelling: Tensor, source: str) -> Tensor:
         """Keep a labelling ``(points,)`` for the images where it is the best so far; return its energies ``(images,)``."""
-        energy = self.crf.energy(labelling)
+        energy = labelling_energy(self.crf, labelling)
         better = energy < self._energy
         if source not in self._sources:
             self._sources.append(source)

@@ -23,6 +23,7 @@ from blocklp.errors import TimeLimitError
 from blocklp.kernels import compiled
 from blocklp.problems.discrete.elimination import EliminationOrder, cheapest_order, neighbour_sets
 from blocklp.problems.discrete.exact import DEFAULT, Callback, ExactResult, ExactRun, ExactSettings, in_units, search_loops
+from blocklp.problems.discrete.given import check_instance
 from blocklp.problems.discrete.integers import Grid, Unit, total_of
 from blocklp.problems.discrete.pipeline import Bracket, proved
 from blocklp.problems.discrete.reduced import Reduced
@@ -90,8 +91,10 @@ def solve_mis_exactly(
     OptionError
         ``time_limit`` is not positive.
     ModelError
-        The graph states a clique problem; solve its ``complement()``.  Or weights and penalties add up to more than float64 holds.
+        It is no ``WeightedGraph``, or states a clique problem; solve its ``complement()``.  Or weights and penalties add up to more
+        than float64 holds.
     """
+    check_instance(graph, WeightedGraph)
     deadline = Deadline.of(time_limit)
     began = deadline.elapsed()
     graph.require_independent_set()

@@ -22,6 +22,7 @@ from torch import Tensor
 import blocklp as bl
 from blocklp.errors import OptionError
 from blocklp.oracles.simplex import AtMostOne
+from blocklp.problems.discrete.given import check_instances
 from blocklp.problems.discrete.together import before, lenient, share, solve_together
 from blocklp.problems.mis.cliques import heavy_cliques, violated_cliques
 from blocklp.problems.mis.heuristics import ROUNDS, round_independent_set, round_steps, swap_descent, tabu_swaps
@@ -192,12 +193,14 @@ def solve_mis(
     Raises
     ------
     OptionError, ModelError, DeviceError
-        An option is wrong, a graph states a clique problem (solve its ``complement()``), or the device is missing.
+        An option is wrong, what is given is no ``WeightedGraph`` or states a clique problem (solve its ``complement()``), or the
+        device is missing.
     TimeLimitError
         The time was over before all relaxations were stated.
     """
     if isinstance(graphs, WeightedGraph):
         return solve_mis([graphs], blocks, **options)[0]
+    check_instances(graphs, WeightedGraph)
     deadline = bl.Deadline.of(options.pop("time_limit", math.inf))
     models, stating = [], lenient(deadline)
     for k, graph in enumerate(graphs):

@@ -20,6 +20,7 @@ from blocklp.deadline import Deadline
 from blocklp.language.expression import View
 from blocklp.problems.discrete.elimination import PER_ENTRY, cheapest_order, eliminate
 from blocklp.problems.discrete.exact import DEFAULT, Callback, ExactResult, ExactRun, ExactSettings, in_units
+from blocklp.problems.discrete.given import check_instance
 from blocklp.problems.discrete.integers import Grid, Unit, total_of
 from blocklp.problems.discrete.pipeline import Bracket, minimised, proved
 from blocklp.problems.discrete.reduced import Reduced
@@ -70,7 +71,7 @@ def solve_mrf_exactly(
     OptionError
         ``time_limit`` is not positive.
     ModelError
-        The magnitudes of the finite entries add up to more than float64 holds.
+        It is no ``Mrf``, or the magnitudes of the finite entries add up to more than float64 holds.
 
     Examples
     --------
@@ -79,6 +80,7 @@ def solve_mrf_exactly(
     >>> found.labels.tolist(), found.energy, found.bound, found.proven
     ([1, 0], 3.0, 3.0, True)
     """
+    check_instance(mrf, Mrf)
     deadline = Deadline.of(time_limit)
     began = deadline.elapsed()
     tables = [table for _, table in mrf.factors]

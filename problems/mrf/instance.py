@@ -85,7 +85,7 @@ class Mrf:
     ModelError
         There is no variable, a number of labels is not positive, ``top`` is NaN, or tables are not numbers.
     ScopeError
-        A scope names a variable twice, or one that does not exist.
+        A scope names a variable twice, or one that does not exist, or is no sequence of variables.
     ShapeError
         A table does not fit the labels of its variables.
     NonFiniteError
@@ -309,7 +309,10 @@ def _added(first: FloatArray, second: FloatArray, scope: tuple[int, ...]) -> Flo
 
 def _checked(number: int, given: Sequence[int], values: ArrayLike, counts: IntArray) -> Factor:
     """Check a factor, sort its variables and transpose its table, as a copy."""
-    scope = [int(i) for i in given]
+    try:
+        scope = [int(i) for i in given]
+    except (TypeError, ValueError) as error:
+        raise ScopeError(f"factor {number} has the scope {given!r}; give its variables as a tuple, such as (0,)") from error
     if len(set(scope)) != len(scope) or (scope and not 0 <= min(scope) <= max(scope) < len(counts)):
         raise ScopeError(f"factor {number} has the scope {tuple(scope)}; name different variables of 0 .. {len(counts) - 1}")
     table = as_real(values, f"the table of factor {number} on {tuple(scope)}")

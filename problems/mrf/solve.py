@@ -15,6 +15,7 @@ import blocklp as bl
 from blocklp.engine.records import relative_gap
 from blocklp.errors import OptionError
 from blocklp.oracles.chain import Chain
+from blocklp.problems.discrete.given import check_instances
 from blocklp.problems.discrete.tightening import Labelled, Told, tighten_in_turn
 from blocklp.problems.discrete.together import before, lenient, share, solve_together, stop
 from blocklp.problems.mrf.instance import Mrf
@@ -135,12 +136,13 @@ def solve_mrf(
     Raises
     ------
     OptionError, ScopeError, DeviceError, ModelError
-        An option or a cluster is wrong, the device is missing, or the heuristic does not take an instance.
+        An option or a cluster is wrong, an instance is no ``Mrf``, the device is missing, or the heuristic does not take an instance.
     TimeLimitError
         The time was over before all relaxations were stated.
     """
     if isinstance(mrfs, Mrf):
         return solve_mrf([mrfs], decomposition, clusters, tighten, told, heuristic, **options)[0]
+    check_instances(mrfs, Mrf)
     if tighten is not False and decomposition == "chains":
         raise OptionError("decomposition='chains' is not tightened; leave it out, or use 'edges'")
     if heuristic is not None:

@@ -77,7 +77,7 @@ def check_proof(problem: Discrete, labels: ArrayLike | None, proof: Iterable[Ste
     ShapeError, ScopeError
         The labels do not fit the problem.
     ModelError
-        The labels are forbidden, or no independent set.
+        The problem is none of these, or the labels are forbidden, or no independent set.
     """
     exact = ExactFunction(problem)
     value = None if labels is None else exact.value(labels)

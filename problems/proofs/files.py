@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from blocklp.deadline import Deadline
 from blocklp.errors import FormatError
+from blocklp.problems.discrete.given import check_instance
 from blocklp.problems.files import MAX_BYTES
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.proof_lines import read_lines, write_lines
@@ -23,7 +24,14 @@ SAID = "no proof of a minimum; blocklp qpbo, mis and mrf write them by --exact -
 
 
 def digest(problem: Discrete) -> str:
-    """Return the SHA-256 digest of what a proof is about: kind, coefficients and hard constraints, but no names."""
+    """Return the SHA-256 digest of what a proof is about: kind, coefficients and hard constraints, but no names.
+
+    Raises
+    ------
+    ModelError
+        The problem is none.
+    """
+    check_instance(problem, Discrete)
     if isinstance(problem, Mrf):
         parts: list[Any] = [problem.counts, np.array([problem.constant, problem.top])]
         for scope, table in problem.factors:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from blocklp.errors import FormatError, ModelError, ShapeError
+from blocklp.problems.discrete.given import check_instance
 from blocklp.problems.mis.instance import WeightedGraph
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.qpbo.instance import Qubo
@@ -245,9 +246,15 @@ class ExactFunction:
         The function, rounded down.
     ceiling : Fraction or float
         Labellings of this value or more are forbidden; infinite where none is.
+
+    Raises
+    ------
+    ModelError
+        The problem is none of these, or a graph that states a clique problem.
     """
 
     def __init__(self, problem: Discrete) -> None:
+        check_instance(problem, Discrete)
         self.problem = problem
         counts, self._tables, self._constant, top = _stated(problem)
         largest = [float(np.abs(table[np.isfinite(table)]).max(initial=0.0)) for table in self._tables.values()]

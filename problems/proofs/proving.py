@@ -84,7 +84,7 @@ def prove_minimum(
     TimeLimitError
         The time is over.
     ShapeError, ScopeError, ModelError
-        The labels do not fit the problem, or are forbidden.
+        The labels do not fit the problem, or are forbidden; or the problem is none of these.
     """
     deadline = Deadline.of(time_limit)
     exact = ExactFunction(problem)

@@ -164,7 +164,9 @@ def check_labels(labels: tuple[Hashable, ...] | None, n: int) -> None:
         raise ModelError(f"labels holds {len(set(labels))} different labels for {n} nodes; give one label to each")
 
 
-def graph_attributes(graph: Any, node: str | None, edge: str | None) -> tuple[list[Any], list[tuple[int, int, Any]]]:
+def graph_attributes(
+    graph: Any, node: str | None, edge: str | None, missing: float | None = None
+) -> tuple[list[Any], list[tuple[int, int, Any]]]:
     """Return attributes of the nodes of a networkx graph, in their order, and of its edges, by the numbers of their ends.
 
     Parameters
@@ -173,6 +175,8 @@ def graph_attributes(graph: Any, node: str | None, edge: str | None) -> tuple[li
         The graph.
     node, edge : str or None
         Names of the attributes; None for a 1 each.
+    missing : float, optional
+        That of an edge without one.
 
     Raises
     ------
@@ -181,7 +185,7 @@ def graph_attributes(graph: Any, node: str | None, edge: str | None) -> tuple[li
     """
     index = {label: position for position, label in enumerate(graph.nodes)}
     values = [(label, 1.0 if node is None else data.get(node)) for label, data in graph.nodes(data=True)]
-    terms = [(head, tail, 1.0 if edge is None else data.get(edge)) for head, tail, data in graph.edges(data=True)]
+    terms = [(head, tail, 1.0 if edge is None else data.get(edge, missing)) for head, tail, data in graph.edges(data=True)]
     for owner, key, value, attribute in (
         *(("node", label, value, node) for label, value in values),
         *(("edge", (head, tail), value, edge) for head, tail, value in terms),

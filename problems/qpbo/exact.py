@@ -20,6 +20,7 @@ from blocklp.deadline import Deadline
 from blocklp.options import required_hook
 from blocklp.problems.discrete.elimination import PER_ENTRY, cheapest_order
 from blocklp.problems.discrete.exact import DEFAULT, Callback, ExactResult, ExactRun, ExactSettings, in_units, search_loops
+from blocklp.problems.discrete.given import check_instance
 from blocklp.problems.discrete.integers import Grid, Unit, total_of
 from blocklp.problems.discrete.pipeline import Bracket, minimised, proved
 from blocklp.problems.discrete.reduced import Reduced
@@ -86,7 +87,7 @@ def solve_qpbo_exactly(
     OptionError
         ``time_limit`` is not positive, or ``branching`` is no rule.
     ModelError
-        The magnitudes of the coefficients add up to more than float64 holds.
+        It is no ``Qubo``, or the magnitudes of the coefficients add up to more than float64 holds.
 
     Examples
     --------
@@ -95,6 +96,7 @@ def solve_qpbo_exactly(
     >>> found.energy, found.bound, found.proven
     (-1.0, -1.0, True)
     """
+    check_instance(qubo, Qubo)
     if branching is not None:
         required_hook(getattr(branching, "scores", None), "branching.scores")
     deadline = Deadline.of(time_limit)

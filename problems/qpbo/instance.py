@@ -11,8 +11,8 @@ Reference: E. Boros and P. L. Hammer, Pseudo-Boolean optimization, Discrete Appl
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -165,12 +165,17 @@ class Qubo:
         Raises
         ------
         ModelError
-            An entry is no real number.
+            An entry is no real number, or entries are given by pairs of names.
         ShapeError
             The matrix is not square.
         NonFiniteError
             An entry is NaN or infinite.
         """
+        if isinstance(matrix, Mapping) and not scipy.sparse.issparse(matrix):
+            raise ModelError(
+                f"the matrix is a {type(matrix).__name__}; give a square array, or coefficients by pairs of names to Qubo.from_bqm, "
+                "as dimod.BinaryQuadraticModel.from_qubo(...) makes one of them, or by pairs of numbers to Qubo.from_terms"
+            )
         given = matrix if scipy.sparse.issparse(matrix) else as_real(matrix, "the matrix")
         if len(given.shape) != 2 or given.shape[0] != given.shape[1]:
             raise ShapeError(f"the matrix has shape {given.shape}; give a square one")
@@ -261,3 +266,23 @@ class Qubo:
         refuse_self_loops(pairs)
         linear = -np.bincount(pairs.ravel(), weights=np.repeat(values, 2), minlength=n)
         return cls.from_terms(linear, pairs, 2 * values, name=name)
+
+    @classmethod
+    def max_cut_from_networkx(cls, graph: Any, weight: str | None = "weight") -> Qubo:
+        """Build :meth:`max_cut` of a networkx graph; ``labels`` are its nodes in their order.
+
+        Parameters
+        ----------
+        graph : networkx.Graph
+            Directed graphs and multigraphs add up parallel edges.
+        weight : str or None
+            Edge attribute with the weight, 1 where an edge has none; None gives every edge weight 1.
+
+        Raises
+        ------
+        ModelError, NonFiniteError
+            A weight is no finite number, an edge is a self-loop, or the graph has no node.
+        """
+        _, terms = graph_attributes(graph, None, weight, 1.0)
+        cut = cls.max_cut(len(graph), [ends for *ends, _ in terms], [value for *_, value in terms], str(graph.name))
+        return replace(cut, labels=tuple(graph.nodes))

@@ -19,7 +19,7 @@ from torch import Tensor
 
 import blocklp as bl
 from blocklp.language.offsets import Offsets
-from blocklp.options import of_type
+from blocklp.problems.discrete.given import check_instances
 from blocklp.problems.discrete.tightening import Labelled, Told, tighten_in_turn
 from blocklp.problems.discrete.together import before, lenient, solve_batches
 from blocklp.problems.qpbo.annealing import WORK, short_search
@@ -119,15 +119,14 @@ def solve_qpbo(
 
     Raises
     ------
-    OptionError, DeviceError
+    ModelError, OptionError, DeviceError
         An instance is no ``Qubo``, an option is wrong, or the device is missing.
     TimeLimitError
         The time was over before all relaxations were stated.
     """
     if isinstance(qubos, Qubo):
         return solve_qpbo([qubos], tighten, told, **options)[0]
-    for qubo in qubos:
-        of_type(qubo, Qubo, "an instance", "a Qubo, as read_qubo, Qubo.from_matrix, from_terms and max_cut make them")
+    check_instances(qubos, Qubo)
     deadline = bl.Deadline.of(options.pop("time_limit", math.inf))
     stating = lenient(deadline)
     stating.check(STATING)

@@ -25,6 +25,7 @@ from blocklp.errors import BlocklpError, FormatError
 from blocklp.problems.files import MAX_BYTES, read_text
 from blocklp.problems.printing import print_table
 from blocklp.problems.verification.answers import How, Networks, Watch, answer, try_folder
+from blocklp.problems.verification.problem import problem_of
 
 COLUMNS = ("onnx", "vnnlib", "status", "seconds", "nodes", "bound", "load_seconds", "witness")
 DECIDED = ("sat", "unsat")
@@ -287,7 +288,7 @@ def answered(
 
 
 def _failed(key: tuple[str, str], error: Exception | None, seconds: float) -> InstanceResult:
-    said = " ".join(str(error).split())
+    said = " ".join((problem_of(error) if isinstance(error, OSError) else str(error)).split())
     said = said if isinstance(error, BlocklpError | OSError) else f"{type(error).__name__} {said}".strip()
     return InstanceResult(*key, f"error: {said}", seconds)
 

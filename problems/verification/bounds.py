@@ -27,10 +27,11 @@ from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.planet import Planet
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.tightener import ENGINE, LayerBounds, Tightener, intervals
+from blocklp.tables import Table, Tabled, plural
 
 
-@dataclass(frozen=True)
-class NetworkBounds:
+@dataclass(frozen=True, repr=False)
+class NetworkBounds(Tabled):
     """Bounds of all layers, over one box or several.
 
     Attributes
@@ -52,6 +53,17 @@ class NetworkBounds:
     relaxation: Relaxation
     signs: Mapping[int, Tensor]
     seconds: float
+
+    def _tables(self) -> tuple[str, list[Table]]:
+        boxes = plural(len(self.relaxation.lower), "box", "boxes")
+        title = (
+            f"Bounds of {self.relaxation.network.name} over {boxes}: {self.method}, {self.unstable} unstable, {self.seconds:.3g} s"
+        )
+        rows = [
+            (own.name, str(own.lower.numel()), str(own.unstable), f"{own.lower.min():.6g}", f"{own.upper.max():.6g}")
+            for own in self.layers
+        ]
+        return title, [Table(("layer", "bounds", "unstable", "least", "greatest"), rows, len(rows))]
 
     @property
     def output(self) -> LayerBounds:

@@ -23,6 +23,7 @@ from torch import Tensor
 from blocklp.errors import FormatError, OptionError, ShapeError, needed
 from blocklp.problems.files import MAX_BYTES, read_bytes, read_text
 from blocklp.problems.verification.balls import Ball
+from blocklp.problems.verification.onnx_refusals import batch_of
 
 Array = NDArray[np.float64]
 CHANNELS = (1, 3)
@@ -210,7 +211,9 @@ def as_input(image: Image, shape: Sequence[int]) -> Array:
     if pixels.ndim == 4 and len(pixels) == 1:
         return as_input(Image(pixels[0]), shape)
     if pixels.size != math.prod(shape) or (pixels.ndim > 1 and pixels.shape not in (size, size[:2])):
-        raise ShapeError(f"the image has shape {pixels.shape}, the input of the network {tuple(shape)}; give an image of {size}")
+        need = f"an image of {size}" if pixels.ndim > 1 else f"{math.prod(shape)} numbers a row, in a .csv file after the class"
+        need += batch_of(shape) if len(shape) > 3 else ""
+        raise ShapeError(f"the image has shape {pixels.shape}, the input of the network {tuple(shape)}; give {need}")
     return arrange(pixels.reshape(size), shape)
 
 

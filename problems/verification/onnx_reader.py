@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from blocklp.deadline import Deadline
-from blocklp.errors import FormatError, ModelError, TimeLimitError
+from blocklp.errors import FormatError, ModelError, ShapeError, TimeLimitError
 from blocklp.problems.files import COMPRESSIONS, MAX_BYTES
 from blocklp.problems.verification.comparison import UNIT, compare, random_points
 from blocklp.problems.verification.lowering import Array, Lowering, Value
@@ -28,7 +28,7 @@ from blocklp.problems.verification.onnx_constants import UNFOLDED, Evaluator
 from blocklp.problems.verification.onnx_files import Runtime, load_model, source_of
 from blocklp.problems.verification.onnx_nodes import OnnxNode
 from blocklp.problems.verification.onnx_operators import AFTER_SOFTMAX, OPERATORS
-from blocklp.problems.verification.onnx_refusals import way_out
+from blocklp.problems.verification.onnx_refusals import batch_of, way_out
 from blocklp.problems.verification.operations import Shape
 
 if TYPE_CHECKING:
@@ -302,7 +302,8 @@ class _OnnxReader:
         except (FormatError, TimeLimitError):
             raise
         except ModelError as error:
-            raise FormatError(f"{self.file}: {where}: {error}") from error
+            batch = batch_of(self.lowering.input.shape) if isinstance(error, ShapeError) else ""
+            raise FormatError(f"{self.file}: {where}: {error}{batch}") from error
         except Exception as error:  # A malformed node shows in whatever numpy, torch or onnx raises.
             raise FormatError(f"{self.file}: {where} is malformed ({error}); export the network again") from error
 

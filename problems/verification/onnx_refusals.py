@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 STEPS = ("ArgMax", "ArgMin", "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "Less", "LessOrEqual", "Not", "Round")
 JUMPS = (*STEPS, "ThresholdedRelu", "TopK")
+
+
+def batch_of(shape: Sequence[int]) -> str:
+    """Return what to do about an input that may be a batch of several; empty where its first axis is of one."""
+    if len(shape) < 2 or shape[0] == 1:
+        return ""
+    return f"; if {tuple(shape)} is a batch of {shape[0]}, export the network at batch 1 or with a free batch axis"
 
 
 def way_out(operator: str, domain: str) -> str:

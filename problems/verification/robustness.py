@@ -32,6 +32,7 @@ from blocklp.problems.verification.slopes import SlopeDual, out_of_time
 from blocklp.problems.verification.tightener import BATCH, CHUNK, Tightener
 from blocklp.problems.verification.verify import Runtime, verify
 from blocklp.search.parameter_ascent import ascend
+from blocklp.tables import Table, Tabled, plural
 
 STATUSES = ("misclassified", "verified", "attacked", "undecided")
 """What an image can be."""
@@ -77,8 +78,8 @@ class ImageResult:
     x: NDArray[np.float32] | None = None
 
 
-@dataclass(frozen=True)
-class RobustAccuracy:
+@dataclass(frozen=True, repr=False)
+class RobustAccuracy(Tabled):
     """Results of some images.
 
     Attributes
@@ -91,6 +92,11 @@ class RobustAccuracy:
 
     results: tuple[ImageResult, ...]
     interrupted: bool = False
+
+    def _tables(self) -> tuple[str, list[Table]]:
+        title = f"Robust accuracy of {plural(len(self.results), 'image')}: between {self.verified:.4g} and {self.upper:.4g}"
+        rows = [(status, str(self.count(status)), f"{self._share(status):.4g}") for status in STATUSES]
+        return title + ", interrupted" * self.interrupted, [Table(("status", "images", "share"), rows, len(rows))]
 
     def count(self, status: str) -> int:
         """Number of images with a status."""

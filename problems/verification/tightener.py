@@ -36,7 +36,7 @@ WEIGHTED = {"admm": Admm(30.0), "prox": Prox(30.0), "proxbc": ProxBC(100.0), "pr
 """Proximal weights for networks, on the scale of the thesis's 100 (4.1.7.2); the engine's rule starts far from them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LayerBounds:
     """Bounds of the result of one operation.
 
@@ -59,6 +59,9 @@ class LayerBounds:
     upper: Tensor
     gap: Tensor | None
     seconds: float
+
+    def __repr__(self) -> str:
+        return f"LayerBounds({self.name!r}: {tuple(self.lower.shape)} bounds, {self.unstable} unstable)"
 
     def box(self, number: int) -> LayerBounds:
         """Return the bounds of one of several boxes."""

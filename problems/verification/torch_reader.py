@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from blocklp.errors import ModelError
+from blocklp.errors import ModelError, ShapeError
 from blocklp.options import lengths, of_type
 from blocklp.problems.verification import convolutions
 from blocklp.problems.verification.comparison import UNIT, compare, random_points
@@ -59,7 +59,11 @@ def from_torch(module: nn.Module, input_shape: int | Sequence[int]) -> Network:
         raise ModelError(f"{name}: its forward cannot be traced ({error}); use fixed layers and shapes") from error
     lowering = Lowering((1, *input_shape), input_shape, name)
     interpreter = _Interpreter(traced, lowering)
-    network = lowering.build(interpreter.output())
+    try:
+        network = lowering.build(interpreter.output())
+    except ShapeError as error:
+        told = f"forward gets one batch {(1, *input_shape)}: input_shape is without the batch dimension, here {input_shape}"
+        raise ShapeError(f"{error}; {told}") from error
     points = random_points(network)
     with torch.no_grad():
         if network.head is None:
@@ -128,7 +132,10 @@ class _Interpreter:
                 self.logits = node.all_input_nodes[0].name
             return found
         except UnsupportedError as error:
-            raise ModelError(f"{where}: {error} is not supported; use one of the layers that from_torch names") from error
+            told = f"{where}: {error} is not supported; use one of the layers that help(from_torch) and docs/verification.md name"
+            raise ModelError(told) from error
+        except ShapeError as error:
+            raise ShapeError(f"{where}: {error}") from error
         except ModelError as error:
             raise ModelError(f"{where}: {error}") from error
         except (TypeError, ValueError, IndexError, RuntimeError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -55,8 +56,9 @@ class Verdict(Tabled):
     x, y : ndarray or None
         The counterexample, ``(inputs,)`` float32, and its outputs.
     bound : float
-        Least proven margin of the clauses, or parts of them, that were closed: above zero with "unsat", of all of them.  Infinite
-        if none was; minus infinity with "sat".
+        What the rows of every clause are proved to miss their right-hand sides by, the least over the whole query: above zero with
+        "unsat" (infinite if no clause leaves an input), at most zero where clauses are open.  Minus infinity where nothing is known
+        of a clause, and with "sat".
     nodes : int
         Nodes of the search.
     seconds : float
@@ -84,7 +86,7 @@ class Verdict(Tabled):
 
     def _tables(self) -> tuple[str, list[Table]]:
         title = f"Verdict: {self.status}. {self.reason}"
-        numbers = (self.status, f"{self.bound:.9g}", str(self.nodes), f"{self.seconds:.3g}")
+        numbers = (self.status, "-" if self.bound == -math.inf else f"{self.bound:.9g}", str(self.nodes), f"{self.seconds:.3g}")
         tables = [Table(("status", "bound", "nodes", "seconds"), [numbers], 1)]
         if self.x is not None and self.y is not None:
             for name, values in (("input", self.x), ("output", self.y)):

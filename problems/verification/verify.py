@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from blocklp.problems.verification.proof import check_proof
 from blocklp.problems.verification.properties import Clause, Property
 from blocklp.problems.verification.proving import Part, Proof
 from blocklp.problems.verification.pruning import pruned
+from blocklp.problems.verification.regions import ClauseBounds, Region
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.relu_splits import ReluSplits
 from blocklp.problems.verification.shared_search import SplitTree, candidates, search_shared
@@ -196,6 +197,7 @@ class _Verification:
     nodes: int = 0
     bound: float = math.inf
     effort: Effort = field(default_factory=Effort)
+    whole: ClauseBounds = field(default_factory=ClauseBounds)
 
     def verdict(self) -> Verdict:
         """Run the phases; whatever ends them, say what is known."""
@@ -212,11 +214,11 @@ class _Verification:
         if status == "unknown" and self.deadline.over():
             status, reason = "timed-out", "Time is up."
         y = None if x is None else np.asarray(self.runtime(x))
-        bound, float32 = self.bound if status != "sat" else -math.inf, self.network.unit > 0
+        bound = {"sat": -math.inf, "unsat": self.bound}.get(status, self.whole.least(len(self.prop.clauses)))
         if self.proof is not None:
             self.proof.counterexample = x
         proof = self.proof if status in ("sat", "unsat") else None
-        return Verdict(status, x, y, bound, self.nodes, seconds, self.phases, reason, float32, proof)
+        return Verdict(status, x, y, bound, self.nodes, seconds, self.phases, reason, self.network.unit > 0, proof)
 
     def _decide(self) -> tuple[str, str]:
         proven: set[int] = set()
@@ -253,7 +255,7 @@ class _Verification:
         """Clauses that CROWN proves."""
         part = self._part()
         root = self._root(group, {}, 1, 1, "quick bounds", part)
-        proven = set(group) - {root.clause[node.state.spec] for node in root.nodes}
+        proven = set(group) - root.clauses(root.nodes)
         if self.proof is not None and part is not None:
             part.keep(sorted(proven))
             self.proof.add(sorted(proven), part)
@@ -269,11 +271,10 @@ class _Verification:
             root = self._rows(group, replace(known, deadline=self.deadline), {}, ROOT_STEPS, None)
         if not root.nodes or root.splits is None:
             return set(group)
-        result = self._search(root.nodes, root.splits, group, root.splits.batch, EARLY)
+        result = self._search(root.nodes, root.splits, group, root.splits.batch, EARLY, root.clauses(root.nodes))
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
-        open_ = root.nodes if result.unresolved else result.frontier
-        return set(group) - {root.clause[node.state.spec] for node in open_}
+        return set(group) - root.clauses(root.nodes if result.unresolved else result.frontier)
 
     def _attack(self, proven: set[int]) -> None:
         # A quick round, then a thorough one; together at most a tenth of the time.
@@ -314,7 +315,7 @@ class _Verification:
         """Numbers where the network lies."""
         return torch.tensor(np.array(values), device=self.network.device)
 
-    def _root(self, group: list[int], signs: Mapping[int, Tensor], steps: int, polish: int, phase: str, part: Part | None) -> _Root:
+    def _root(self, group: list[int], signs: Mapping[int, Tensor], steps: int, polish: int, phase: str, part: Part | None) -> Region:
         """Bound all layers of a region of a box, and the rows of some clauses."""
         with self._phase(phase):
             lower, upper = (end[None] for end in self.box(self.prop.clauses[group[0]]))
@@ -324,20 +325,23 @@ class _Verification:
                 options["balls"] = Balls.stacked([ball], self.network.input_shape, lower.device)
             tightener = Tightener(self.network, lower, upper, steps, **options)
             tightener.run()
-            return _Root(None, [], group) if tightener.empty else self._rows(group, tightener.relaxation(), signs, polish, part)
+            return Region(None, [], group) if tightener.empty else self._rows(group, tightener.relaxation(), signs, polish, part)
 
-    def _rows(self, group: list[int], relaxation: Relaxation, signs: Mapping[int, Tensor], polish: int, part: Part | None) -> _Root:
+    def _rows(self, group: list[int], relaxation: Relaxation, signs: Mapping[int, Tensor], polish: int, part: Part | None) -> Region:
         """Bound the rows of some clauses."""
         clauses = [self.prop.clauses[n] for n in group]
         rows = self._there(np.concatenate([c.matrix for c in clauses]))
         right = self._there(np.concatenate([c.right for c in clauses]))
+        whole = group if not signs else []
         if part is None and not self.network.unit:
             relaxation, signs = pruned(relaxation, signs)
         splits = ReluSplits(relaxation, rows, right, NODE_STEPS, lambda x: self._inspect(clauses, x), signs, part, self.effort)
         # A counterexample satisfies all rows of its clause: one of them, or a mix, that is impossible is enough.
         nodes = splits.roots([k for k, clause in enumerate(clauses) for _ in clause.right], polish, group)
+        for number, node in zip(whole, nodes, strict=False):
+            self.whole.hold([number], node.bound)
         self.bound = min([self.bound, *(n.bound for n in nodes if n.bound > 0)])
-        return _Root(splits, [n for n in nodes if n.bound <= 0], group)
+        return Region(splits, [n for n in nodes if n.bound <= 0], group)
 
     def _split_activations(self, group: list[int]) -> Status:
         """Branch and bound over signs, at two levels.
@@ -351,7 +355,7 @@ class _Verification:
         part = self._part()
         if self.proof is not None and part is not None:
             self.proof.add(group, part)
-        regions = [self._root(group, {}, ROOT_STEPS, 5 * ROOT_STEPS, "bounds", part)]
+        regions = [first := self._root(group, {}, ROOT_STEPS, 5 * ROOT_STEPS, "bounds", part)]
         while regions:
             root = regions.pop()
             nodes = root.nodes
@@ -359,8 +363,9 @@ class _Verification:
             while nodes:
                 assert root.splits is not None
                 batch = min(root.splits.batch, SHORT_BATCH) if dense else root.splits.batch
-                result = self._search(nodes, root.splits, root.clause, batch, patience * len(nodes))
-                if result.status is Status.INTERRUPTED or self.deadline.over():
+                whole = root.clauses(nodes) if root is first else set()
+                result = self._search(nodes, root.splits, root.clause, batch, patience * len(nodes), whole)
+                if not result.proven and (result.status is Status.INTERRUPTED or self.deadline.over()):
                     return Status.INTERRUPTED if result.status is Status.INTERRUPTED else Status.TIME_LIMIT
                 if result.unresolved:
                     return Status.STALLED  # these nodes are in no frontier: going on without them would be no proof
@@ -373,14 +378,15 @@ class _Verification:
                     regions += [self._below(root, n) for n in result.frontier if n.depth]
                     continue
                 nodes = []
-                for clause in sorted({root.clause[n.state.spec] for n in result.frontier}):
+                for clause in sorted(root.clauses(result.frontier)):
                     halves = root.splits.halves([n for n in root.nodes if root.clause[n.state.spec] == clause])
                     regions += [self._root([clause], signs, HALF_STEPS, 5 * HALF_STEPS, "bounds", own) for signs, own in halves]
                     if not halves:
                         nodes += [n for n in result.frontier if root.clause[n.state.spec] == clause]
+        self.whole.hold(group, self.bound)
         return Status.CUTOFF
 
-    def _below(self, root: _Root, node: Node) -> _Root:
+    def _below(self, root: Region, node: Node) -> Region:
         """Make a region of a node, and bound its layers over the counterexamples of its clause."""
         splits, group = root.splits, [root.clause[node.state.spec]]
         assert splits is not None
@@ -389,7 +395,7 @@ class _Verification:
             signs = splits.dense(node.state.signs[None])
             bounds = bounds_at_counterexamples(splits, node.state, signs, REGION_STEPS)
             if bounds is None:
-                return _Root(None, [], group)
+                return Region(None, [], group)
             return self._rows(group, replace(splits.cuts.relaxation, bounds=bounds), signs, HALF_STEPS, None)
 
     def _split_inputs(self, group: list[int]) -> Status:
@@ -402,7 +408,7 @@ class _Verification:
             self.proof.add([number], part)
         splits = InputSplits(self.network, rows, right, lambda x: self._inspect(clauses, x), self.deadline, parts)
         root = splits.roots([(k, *self.box(c)) for k, c in enumerate(clauses)])
-        return self._search(list(root.children), splits, group, splits.batch).status
+        return self._search(list(root.children), splits, group, splits.batch, whole=group).status
 
     def _search(
         self,
@@ -411,13 +417,15 @@ class _Verification:
         group: Sequence[int],
         batch: int,
         most: float = math.inf,
+        whole: Collection[int] = (),
     ) -> SearchResult:
-        """Search below nodes, with workers unless it may soon be given up."""
+        """Search below nodes, all that is left of some whole clauses, with workers unless it may soon be given up."""
         with self._phase("search"):
             done = self.nodes
 
             def tell(event: SearchEvent) -> None:
                 self.nodes = done + event.nodes
+                self.whole.hold(whole, event.bound)
                 if self.callback is not None:
                     self.callback(VerificationEvent("search", time.perf_counter() - self.began, event))
 
@@ -430,6 +438,7 @@ class _Verification:
             else:
                 tree = SplitTree(self.network, splits, [self.prop.clauses[n] for n in group] if self.attack else [])
                 result = search_shared(self.executor, roots, tree, self._require_none, **limits)
+        self.whole.hold(whole, result.bound)
         # What was closed stays proved when the search ends early; clauses that are closed by then are not looked at again.
         self.bound = min(self.bound, result.bound if result.proven else result.closed)
         return result
@@ -438,12 +447,3 @@ class _Verification:
         if self.callback is not None:
             self.callback(VerificationEvent(name, time.perf_counter() - self.began))
         return PhaseTimer(self.phases, name)
-
-
-@dataclass(frozen=True)
-class _Root:
-    """Open root nodes of a region (none if all clauses are impossible there); the clause of each specification."""
-
-    splits: ReluSplits | None
-    nodes: list[Node]
-    clause: Sequence[int]

@@ -375,8 +375,8 @@ class _VnnlibReader(VnnlibText):
                 raise FormatError(f"{self.path}: no {kind} are declared; add '(declare-const {letter}_0 Real)'")
             # A version 1 file may leave out outputs.
             if asked is not None and (size > asked or (size < asked and (self.version == 2 or kind == "inputs"))):
-                told = f"{size} {kind} are declared but the network has {asked}"
-                raise FormatError(f"{self.path}: {told}; check that they belong together")
+                batch = "" if asked % size else f", or export it at batch 1, not {asked // size}, or with a free batch axis"
+                raise FormatError(f"{self.path}: {size} {kind} are declared but the network has {asked}; check that they fit{batch}")
         if self.version == 2:
             return sizes
         inputs, outputs = inputs or sizes[0], outputs or sizes[1]

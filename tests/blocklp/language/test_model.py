@@ -204,6 +204,7 @@ class Broken(bl.BlockType):
         (lambda c: (c * math.nan, c.sum(-1)), "NaN"),
         (lambda c: (torch.ones_like(c), c.sum(-1)), "violates its own constraints"),
         (lambda c: (torch.zeros_like(c), c.sum(-1) + 1), "not the cost of its point"),
+        (lambda c: ((c > 0).to(c) * torch.ones(2), c.clamp(min=0).sum(-1)), "cheaper at another cost"),
     ],
 )
 def test_wrong_oracles_are_refused_where_they_are_declared(answer: object, words: str) -> None:
@@ -265,6 +266,39 @@ def test_sums_along_an_axis_are_those_of_numpy() -> None:
         x.sum(2)
     with pytest.raises(ModelError, match="parameters"):
         (m.parameter("c", (3, 4)) * x).sum(0)
+
+
+def test_rows_of_arrays_broadcast_as_numpy_does() -> None:
+    draw = np.random.default_rng(2)
+    m = bl.Model(batch=2)
+    x, y, z = (m.variable(name, (3, 4), lower=0, upper=1) for name in "xyz")
+    m.minimize(x.sum())
+    points = draw.uniform(size=(2, 36))
+    a, b, _ = points.reshape(2, 3, 3, 4).swapaxes(0, 1)
+    side, sides = draw.normal(size=(3, 4)), draw.normal(size=(2, 3, 4))
+    cases = [
+        (x <= side, a - side),
+        (x + y <= sides, a + b - sides),
+        (x[:, :-1] + y[:, 1:] - x[:, 1:] <= side[:, :1], a[..., :-1] + b[..., 1:] - a[..., 1:] - side[:, :1]),
+        (x - 2 * y[:, :1] <= side[0], a - 2 * b[..., :1] - side[0]),
+        (x <= y[:1] + 1, a - b[:, :1] - 1),
+        (x[0] - y[:, :1] <= 0, a[:, :1] - b[..., :1]),
+        (x.sum() <= y, a.sum((1, 2), keepdims=True) - b),
+        (np.ones((5, 3)) @ x[:, 1] + 0 <= np.ones(5), a[..., 1].sum(1, keepdims=True) - np.ones(5)),
+    ]
+    for stated, truth in cases:
+        values = points @ stated.matrix.toarray().T
+        np.testing.assert_allclose(values - stated.upper.numpy(), truth.reshape(2, -1), atol=1e-12)
+    np.testing.assert_array_equal(m.solve().value((x - y[:, :1]).rows()), m.solve().value(x - y[:, :1]))
+    for wrong, words in (
+        (lambda: x <= np.ones(12), r"shape \(12,\); it must broadcast to \(3, 4\)"),
+        (lambda: x <= y[:2], r"rows of shapes \(3, 4\) and \(2, 4\)"),
+        (lambda: x + y[:2], r"expressions of shapes \(3, 4\) and \(2, 4\)"),
+    ):
+        with pytest.raises(ShapeError, match=words):
+            wrong()
+    with pytest.raises(ModelError, match="compare it with the other side"):
+        x.sum() - y
 
 
 def test_a_solver_takes_up_other_data_of_blocks() -> None:

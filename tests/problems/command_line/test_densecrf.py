@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,12 +20,14 @@ import blocklp as bl
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError, TimeLimitError
 from blocklp.problems.command_line.app import app
-from blocklp.problems.densecrf import image_crf, pictures, readers, solve_densecrf
+from blocklp.problems.command_line.densecrf import _lighter
+from blocklp.problems.densecrf import Result, image_crf, pictures, readers, solve_densecrf
 from blocklp.problems.densecrf import run as densecrf_run
 from blocklp.problems.densecrf.mean_field import mean_field_update
 from blocklp.problems.densecrf.mean_shift import _climb, mean_shift_regions
 from blocklp.problems.densecrf.stereo import bad_pixels, matching_costs, stereo_crf, truncated_linear
 from blocklp.problems.densecrf.superpixels import region_cliques, superpixel_cliques, superpixels
+from blocklp.status import Status
 
 from .running import refused, run
 
@@ -414,6 +417,21 @@ def test_the_gallery_is_a_picture_of_labellings_with_bounds(tmp_path: Path, caps
     for line in lines:
         words = line.replace(",", "").split()
         assert float(words[4]) <= float(words[2])
+
+
+def test_the_hint_names_no_value_in_force_and_waits_for_the_end(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    given = ("densecrf", files["image"], "--scribbles", files["marks"], "--method", "mean-field", "--smooth", 3, 1e5)
+    hint = run(*given).stderr
+    assert "--bilateral 30 13 5" in hint and "--gt-prob 0.95" in hint
+    hint = run(*given, "--bilateral", 30, 13, 5, "--gt-prob", 0.95).stderr
+    assert "narrower or lighter" in hint and "--" not in hint
+    assert _lighter((80.0, 13.0, 3.0), None).endswith("(--bilateral 30 13 3), or surer costs")
+
+    def late(*arguments: Any, **options: Any) -> Result:
+        return replace(solve_densecrf(*arguments, **options), status=Status.TIME_LIMIT)
+
+    monkeypatch.setattr("blocklp.problems.densecrf.solve_densecrf", late)
+    assert "narrower" not in run(*given, code=1).stderr
 
 
 def test_a_device_gives_the_same(files: dict[str, Path], device: torch.device) -> None:

@@ -16,10 +16,10 @@ pytest.importorskip("numba")
 
 FILES = {
     "qpbo": ("a.sparse", "3 4\n1 1 -3\n2 2 1\n3 3 -2\n1 2 1\n", "optimal: no labelling is below -5"),
-    "mis": ("a.col", "p edge 4 3\ne 1 2\ne 2 3\ne 3 4\n", "optimal: no labelling is below -2"),
+    "mis": ("a.col", "p edge 4 3\ne 1 2\ne 2 3\ne 3 4\n", "optimal: no independent set weighs more than 2"),
     "mrf": ("a.wcsp", "a 2 2 1 100\n2 2\n2 0 1 0 2\n0 0 7\n1 1 4\n", "optimal: no labelling is below 0"),
 }
-CLIQUE = "a.clq", "p edge 4 4\ne 1 2\ne 2 3\ne 1 3\ne 3 4\n", "optimal: no labelling is below -3"
+CLIQUE = "a.clq", "p edge 4 4\ne 1 2\ne 2 3\ne 1 3\ne 3 4\n", "optimal: no clique weighs more than 3"
 NOTHING = (
     "none.wcsp",
     "none 2 2 2 100\n2 2\n2 0 1 0 2\n0 0 100\n1 1 100\n2 0 1 100 2\n0 0 0\n1 1 0\n",
@@ -45,20 +45,39 @@ def test_an_optimum_is_written_with_its_proof_and_checked(command, tmp_path):
     assert entry["proved"] in said.replace("no labelling respects", "infeasible") and entry["leaves"] == 1
     [solved] = json.loads(run(command, file, "--exact", "--proof", proof, "--json").stdout)
     assert solved["proof"]["proved"] == entry["proved"] and solved["proof"]["bytes"] == proof.stat().st_size
+    assert (
+        entry["proved"] != "optimal"
+        or entry["bound"] == solved["proof"]["bound"] == solved["weight" if command == "mis" else "energy"]
+    )
 
 
-def test_a_solution_stands_where_no_proof_is_found(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (TimeLimitError("the time limit was reached"), 1, "the time limit was reached"),
+        (OSError(28, "No space left on device"), 1, "No space left on device"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_a_solution_stands_where_no_proof_is_found(error, code, said, tmp_path, monkeypatch):
     file, proof = tmp_path / "a.sparse", tmp_path / "proof.gz"
     file.write_text(FILES["qpbo"][1])
 
-    def late(*args, **options):
-        raise TimeLimitError("the time limit was reached while building a proof; raise time_limit")
+    def ended(*args, **options):
+        raise error
 
-    monkeypatch.setattr("blocklp.problems.proofs.proving.prove_minimum", late)
-    monkeypatch.setattr("blocklp.problems.proofs.prove_minimum", late)
+    monkeypatch.setattr("blocklp.problems.proofs.prove_minimum", ended)
     shown = run("qpbo", file, "--exact", "--proof", proof, "--json")
-    assert shown.exit_code == 1 and "no proof was written" in shown.stderr and not proof.exists()
+    assert shown.exit_code == code and "no proof was written" in shown.stderr and said in shown.stderr and not proof.exists()
     assert json.loads(shown.stdout)[0]["energy"] == -5
+
+
+def test_a_proof_without_a_place_is_refused_before_the_search(tmp_path, monkeypatch):
+    file = tmp_path / "a.sparse"
+    file.write_text(FILES["qpbo"][1])
+    monkeypatch.setattr("blocklp.problems.qpbo.exact.solve_qpbo_exactly", None)
+    shown = run("qpbo", file, "--exact", "--proof", tmp_path / "none" / "proof.gz")
+    assert shown.exit_code == 2 and "the folder" in shown.stderr and "does not exist" in shown.stderr
 
 
 def test_a_proof_of_another_instance_proves_nothing(tmp_path):
@@ -79,6 +98,27 @@ def test_a_proof_of_a_bound_alone_says_so(tmp_path):
     proof.write_bytes(b"\n".join([json.dumps(header | {"labels": [0, 0, 0]}).encode(), *lines[1:]]))
     weaker = run("check-proof", file, proof)
     assert weaker.exit_code == 1 and weaker.stdout.startswith("no labelling is better than 0 by more than 5")
+
+
+@pytest.mark.parametrize(
+    ("command", "labels", "said", "bound"),
+    [
+        ("qpbo", [1, 0, 0], "no labelling is better than -3 by more than 2, 6.7e-01 of that", -5),
+        ("mis", [1, 0, 0, 0], "no independent set is better than 1 by more than 1, 1.0e+00 of that", 2),
+        ("mis", None, "no independent set weighs more than 2", 2),
+    ],
+)
+def test_what_is_open_is_told_relative_to_the_value(command, labels, said, bound, tmp_path):
+    name, text, _ = FILES[command]
+    file, proof = tmp_path / name, tmp_path / "proof.gz"
+    file.write_text(text)
+    assert run(command, file, "--exact", "--proof", proof).exit_code == 0
+    lines = gzip.decompress(proof.read_bytes()).splitlines()
+    proof.write_bytes(b"\n".join([json.dumps(json.loads(lines[0]) | {"labels": labels}).encode(), *lines[1:]]))
+    weaker = run("check-proof", file, proof)
+    assert weaker.exit_code == 1 and weaker.stdout.startswith(f"{said}\n"), weaker.output
+    entry = json.loads(run("check-proof", file, proof, "--json").stdout)
+    assert (entry["proved"], entry["bound"]) == ("bound", bound)
 
 
 @pytest.mark.parametrize(

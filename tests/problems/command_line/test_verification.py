@@ -532,10 +532,15 @@ def test_instances_are_recorded(instances, tmp_path):
     assert tuple(rows[0]) == batch.COLUMNS
     assert [(row["onnx"], row["vnnlib"]) for row in rows] == [tuple(line.split(",")[:2]) for line in instances.read_text().split()]
     assert [row["status"] for row in rows[:2]] == ["unsat", "sat"] and rows[3]["status"] == "timed-out"
-    assert rows[2]["status"].startswith("error: ") and "none.onnx" in rows[2]["status"]
+    assert rows[2]["status"] == f"error: {tmp_path / 'none.onnx'}: No such file or directory"
     assert all(float(row["seconds"]) >= 0 for row in rows) and 0 < float(rows[0]["bound"]) <= 0.5 and rows[1]["bound"] == ""
     assert (tmp_path / rows[1]["witness"]).read_text().startswith("sat\n((X_0 ") and rows[0]["witness"] == ""
     assert len(shown.stderr.splitlines()) == 4 and "undecided" in shown.stdout
+
+
+def test_a_network_without_its_option_is_named(net, write):
+    shown = run("verify", write("a.vnnlib", HOLDS), net, code=2)
+    assert "--network" in shown.stderr and "is an option" in shown.stderr
 
 
 def test_a_run_is_taken_up_again(instances, tmp_path, monkeypatch):

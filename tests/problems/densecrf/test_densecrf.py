@@ -13,7 +13,17 @@ from torch import Tensor
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.oracles.filters.gaussian import Gaussian
 from blocklp.oracles.filters.permutohedral import Lattice
-from blocklp.problems.densecrf import METHODS, DenseCRF, Kernel, grid_features, image_crf, image_features, readers, solve_densecrf
+from blocklp.problems.densecrf import (
+    METHODS,
+    Cliques,
+    DenseCRF,
+    Kernel,
+    grid_features,
+    image_crf,
+    image_features,
+    readers,
+    solve_densecrf,
+)
 from blocklp.problems.densecrf.mean_field import mean_field_update
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
 from blocklp.problems.densecrf.pydensecrf import create_pairwise_gaussian
@@ -60,6 +70,25 @@ def test_energies_by_definition(kind: type) -> None:
     y = torch.rand(12, 3, dtype=torch.float64).softmax(1)
     apart = (y[:, None] - y[None]).abs().sum(2).numpy()
     assert field.linear(y).item() == pytest.approx(float((field.unary * y).sum() + (matrix * apart).sum() / 4), rel=1e-12)
+
+
+def test_labels_of_any_form_have_an_energy_or_a_mend() -> None:
+    field = crf(3, 4, 3)
+    labels = np.arange(12) % 3
+    truth = field.energy(torch.tensor(labels)).item()
+    for given in (labels, labels.reshape(3, 4), labels.astype(np.uint8), torch.tensor(labels).view(3, 4).int(), labels.tolist()):
+        assert field.energy(given).item() == truth
+    assert field.energy(np.eye(3)[labels]).item() == pytest.approx(truth)
+    for wrong, mend in (
+        (labels * 1.0, "give integers"),
+        (labels > 0, "give integers"),
+        (labels[:5], "one for each of 12 points"),
+        (labels + 7, "from 7 to 9; give 0 to 2"),
+        (labels - 1, "from -1 to 1; give 0 to 2"),
+    ):
+        with pytest.raises(ModelError, match=mend):
+            field.energy(wrong)
+    assert "tensor" not in repr(Cliques(torch.zeros(12, dtype=torch.int64), torch.ones(1)))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -180,6 +180,21 @@ def test_scribbles(png: Callable[..., Path]) -> None:
         readers.read_scribbles(png(DRAW.integers(0, 256, (40, 50, 3)).astype(np.uint8)), (40, 50))
 
 
+@pytest.mark.parametrize(("kind", "lossless"), [("jpeg", None), ("webp", False), ("webp", True), ("png", None)])
+def test_formats_that_change_labels_are_refused(tmp_path: Path, kind: str, lossless: bool | None) -> None:
+    pixels = np.zeros((8, 8, 3), np.uint8)
+    pixels[:4], pixels[6:] = (255, 0, 0), (0, 255, 0)
+    file = tmp_path / f"marks.{kind}"
+    Image.fromarray(pixels).save(file, **({} if lossless is None else {"lossless": lossless}))
+    if kind == "png" or lossless:
+        assert len(readers.read_scribbles(file, (8, 8))[1]) == 2
+        return
+    for read in (lambda: readers.read_scribbles(file, (8, 8)), lambda: readers.read_image(file, lossless=True)):
+        with pytest.raises(FormatError, match="save it as PNG"):
+            read()
+    assert readers.read_image(file).shape == (8, 8, 3)
+
+
 def test_probability(png: Callable[..., Path]) -> None:
     found = readers.read_probability(png(np.array([[0, 51, 255]], np.uint8)), (1, 3))
     np.testing.assert_allclose(found[0], -np.log([[1, 1e-3], [0.8, 0.2], [1e-3, 1]]), rtol=1e-6, atol=1e-7)

@@ -16,6 +16,12 @@ def test_energies_are_sums_of_table_entries(seed):
         assert energy == mrf.constant + sum(float(table[tuple(x[list(scope)])]) for scope, table in mrf.factors)
 
 
+@pytest.mark.parametrize("scope", [0, None, "a", np.int64(0)])
+def test_scopes_that_are_no_sequences_of_variables_are_refused(scope):
+    with pytest.raises(ScopeError, match=r"factor 0 has the scope .*; give its variables as a tuple, such as \(0,\)"):
+        Mrf([2], [(scope, [1.0, 0.5])])
+
+
 def test_scopes_are_sorted_and_factors_on_the_same_variables_added_up():
     table = np.arange(6.0).reshape(3, 2)
     mrf = Mrf([2, 3], [((1, 0), table), ((0, 1), np.ones((2, 3))), ((), 4.0)], constant=1)

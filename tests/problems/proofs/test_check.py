@@ -2,11 +2,14 @@
 
 import ast
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
 
+import networkx
 import numpy as np
 import pytest
 
@@ -24,8 +27,10 @@ from blocklp.problems.proofs import (
     check,
     check_proof,
     function,
+    prove_minimum,
     semidefinite,
     steps,
+    write_proof,
 )
 from blocklp.problems.qpbo import Qubo
 
@@ -484,10 +489,32 @@ def test_the_checker_uses_nothing_of_the_solver():
     own = {"check", "bounds", "function", "semidefinite", "steps"}
     allowed = {f"blocklp.problems.proofs.{name}" for name in own} | {"blocklp.errors"}
     allowed |= {f"blocklp.problems.{kind}.instance" for kind in ("qpbo", "mrf", "mis")}
+    allowed |= {"blocklp.problems.discrete.given"}  # which refuses what is none of them
     for module in (check, bounds, function, semidefinite, steps):
         tree = ast.parse(Path(module.__file__).read_text())
         used = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         assert {name for name in used if name.startswith("blocklp")} <= allowed
+
+
+@pytest.mark.parametrize("given", [np.eye(3), None, networkx.path_graph(3)])
+def test_what_is_no_problem_is_refused(given, tmp_path):
+    for call in (
+        lambda: check_proof(given, None, [LEAF]),
+        lambda: prove_minimum(given, None),
+        lambda: write_proof(tmp_path / "a.gz", given, None, [LEAF]),
+    ):
+        with pytest.raises(
+            ModelError, match=r"the instance is .*Qubo\.from_matrix.*; or an Mrf.*WeightedGraph\.from_networkx\(graph\)"
+        ):
+            call()
+
+
+def test_checking_imports_no_torch():
+    code = (
+        "import sys; from blocklp.problems.qpbo import Qubo; from blocklp.problems.proofs import Decomposition, check_proof; "
+        "assert check_proof(Qubo([1.0], [], []), [0], [Decomposition()]).optimal; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_proofs_deeper_than_the_stack_are_checked():

@@ -134,6 +134,40 @@ def test_max_cut_energy_is_minus_the_cut(all_labellings):
     np.testing.assert_array_equal(Qubo.max_cut(7, edges, weights).energy(y), -cut)
 
 
+@pytest.mark.parametrize("kind", [nx.Graph, nx.DiGraph, nx.MultiGraph, nx.MultiDiGraph])
+@pytest.mark.parametrize("seed", range(3))
+def test_max_cut_of_a_graph_is_the_heaviest_of_all_cuts(kind, seed, all_labellings):
+    rng = np.random.default_rng(seed)
+    graph = kind(name="cut me")
+    graph.add_nodes_from("gfedcba")
+    for head, tail in rng.integers(0, 7, (20, 2)).tolist():
+        if head != tail:
+            graph.add_edge("abcdefg"[head], "abcdefg"[tail], **({"cost": int(rng.integers(-4, 5))} if rng.random() < 0.7 else {}))
+    qubo = Qubo.max_cut_from_networkx(graph, "cost")
+    assert (qubo.labels, qubo.name) == (tuple("gfedcba"), "cut me")
+    y = all_labellings(7)
+    sides = [dict(zip(qubo.labels, own, strict=True)) for own in y.tolist()]
+    for weight, energies in (("cost", qubo.energy(y)), (None, Qubo.max_cut_from_networkx(graph, None).energy(y))):
+        edges = graph.edges(data=weight, default=1) if weight else [(*ends, 1) for ends in graph.edges()]
+        cuts = [sum(value for head, tail, value in edges if side[head] != side[tail]) for side in sides]
+        np.testing.assert_array_equal(energies, np.negative(cuts))
+
+
+def test_graphs_without_a_max_cut_are_refused():
+    with pytest.raises(ModelError, match="at least one variable"):
+        Qubo.max_cut_from_networkx(nx.Graph())
+    with pytest.raises(ModelError, match="drop the self-loop"):
+        Qubo.max_cut_from_networkx(nx.Graph([("a", "a")]))
+    with pytest.raises(ModelError, match="weights does not hold real numbers"):
+        Qubo.max_cut_from_networkx(nx.Graph([("a", "b", {"weight": "heavy"})]))
+
+
+def test_coefficients_by_pairs_are_no_matrix(all_labellings):
+    with pytest.raises(ModelError, match=r"the matrix is a dict; .*Qubo\.from_bqm.*Qubo\.from_terms"):
+        Qubo.from_matrix({("a", "b"): 2})
+    assert Qubo.from_matrix(scipy.sparse.dok_array(np.array([[1.0, 2.0], [0.0, 0.0]]))).energy([1, 1]) == 3
+
+
 def test_instance_without_pairs_is_allowed_and_exact():
     linear = [0.1, -0.2, 0.3]
     qubo = Qubo.from_terms(linear, [], [])

@@ -16,11 +16,13 @@ from torch.nn import functional as F
 
 from blocklp.errors import FormatError, MissingDependencyError, ModelError, ShapeError
 from blocklp.problems.verification.comparison import UNIT, compare, random_points
+from blocklp.problems.verification.images import Image, as_input
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.onnx_files import Runtime
 from blocklp.problems.verification.onnx_reader import check_onnx, read_onnx
 from blocklp.problems.verification.operations import Conv, Linear, Relu, Reorder, Scale
 from blocklp.problems.verification.torch_reader import from_torch
+from blocklp.problems.verification.vnnlib_reader import read_property
 
 from ..verification_networks import holds_adjoints
 from .exported_networks import randomised
@@ -463,6 +465,17 @@ def test_refusals_name_the_operator_and_the_file(tmp_path, nodes, message):
     assert str(path) in str(caught.value)
 
 
+def test_a_batch_of_several_is_named(tmp_path):
+    made = model([("Conv", "x,k", "y", {})], [4, 1, 14, 14], k=weights(2, 1, 3, 3))
+    with pytest.raises(FormatError, match="batch of 4, export the network at batch 1"):
+        read_onnx(save(tmp_path, made))
+    with pytest.raises(ShapeError, match="batch of 4, export"):
+        as_input(Image(np.zeros((14, 14, 1))), (4, 1, 14, 14))
+    (tmp_path / "a.vnnlib").write_text("(declare-const X_0 Real)(declare-const Y_0 Real)(assert (>= X_0 0))(assert (<= X_0 1))")
+    with pytest.raises(FormatError, match="at batch 1, not 4"):
+        read_property(tmp_path / "a.vnnlib", 4, 4)
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -675,7 +688,7 @@ def test_reading_leaves_the_module_as_it_is():
 @pytest.mark.parametrize(
     ("make", "shape", "message"),
     [
-        (lambda: nn.Sequential(nn.Linear(4, 3), nn.ELU()), (4,), "layer ELU is not supported"),
+        (lambda: nn.Sequential(nn.Linear(4, 3), nn.ELU()), (4,), r"layer ELU is not supported; .*help\(from_torch\)"),
         (lambda: nn.Sequential(nn.Softmax(1), nn.Linear(4, 3)), (4,), "softmax is supported as the last layer alone"),
         (lambda: Function(torch.sin), (4,), "function sin is not supported"),
         (lambda: Function(lambda x: x @ x.transpose(0, 1)), (4,), "product of matrices of results"),
@@ -686,6 +699,8 @@ def test_reading_leaves_the_module_as_it_is():
         (lambda: Function(lambda x: torch.ones(3)), (4,), "must be one tensor"),
         (lambda: Function(lambda x: (x, x)), (4,), "must be one tensor"),
         (lambda: nn.Linear(5, 2), (4,), "does not fit"),
+        (lambda: nn.Conv2d(1, 4, 3), (1, 1, 14, 14), "input_shape is without the batch dimension"),
+        (lambda: nn.Conv2d(1, 4, 3), 196, "input_shape is without the batch dimension"),
         (lambda: nn.AvgPool2d(2, divisor_override=3), (1, 4, 4), "divisor_override"),
         (lambda: nn.AdaptiveAvgPool2d(3), (1, 4, 4), "output_size 3, which does not divide"),
         (lambda: nn.Upsample(scale_factor=2, mode="bicubic"), (1, 4, 4), "interpolation 'bicubic' is not supported"),

@@ -173,6 +173,13 @@ def test_a_network_prints_as_a_table() -> None:
     assert sum(counts) == sum(p.numel() for p in digits.module().parameters())
 
 
+def test_results_print_short(found: RobustAccuracy) -> None:
+    assert len(repr(found)) < 300 and f"{found.count('verified')}" in repr(found)
+    bounds = network_bounds(NETWORK, (IMAGES - EPS).clamp(0, 1), (IMAGES + EPS).clamp(0, 1), method="crown")
+    assert len(repr(bounds)) < 600 and f"{bounds.unstable} unstable" in repr(bounds)
+    assert len(repr(bounds.layers)) < 500 and "tensor" not in repr(bounds.layers)
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the legacy exporter is the quick one
 def test_the_command_goes_on_where_it_ended(tmp_path: Path, found: RobustAccuracy, monkeypatch: pytest.MonkeyPatch) -> None:
     model, table, out = tmp_path / "digits.onnx", tmp_path / "digits.csv", tmp_path / "out.jsonl"
@@ -206,6 +213,10 @@ def test_the_command_goes_on_where_it_ended(tmp_path: Path, found: RobustAccurac
     assert [e["status"] for e in json.loads(ball.stdout)["results"]] == [r.status for r in within.results]
     refused = CliRunner().invoke(app, [*command, "--norm", "l2"])
     assert refused.exit_code == 2 and "norm 'linf', not 'l2'" in refused.output
+
+    table.write_text("3,0,255\n4,0,9\n")
+    short = CliRunner().invoke(app, ["robust", str(model), "--images", str(table), "--eps", "0.1"])
+    assert "give 64 numbers a row, in a .csv file after the class" in short.output
 
     # All are there: nothing is run, and the table is that of the file.
     import blocklp.problems.verification.robustness as module

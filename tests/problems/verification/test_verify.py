@@ -18,6 +18,7 @@ from blocklp.problems.verification.bounds import network_bounds
 from blocklp.problems.verification.exact import planet_lp, solve_leaf
 from blocklp.problems.verification.operations import Relu
 from blocklp.problems.verification.relu_splits import ReluSplits
+from blocklp.problems.verification.verdict import VerificationEvent
 from blocklp.search.best_first import Expansion
 
 from ..verification_networks import dense, residual, unit_box
@@ -72,7 +73,9 @@ def test_a_verdict_prints_its_counterexample() -> None:
     for verdict, tables in ((held, 1), (broken, 3)):
         page = verdict._repr_html_()
         assert page.count("<table>") == tables and verdict.reason in page
-        assert repr(verdict).startswith(f"Verdict: {verdict.status}. ") and f"{verdict.bound:.9g}" in repr(verdict)
+        assert repr(verdict).startswith(f"Verdict: {verdict.status}. ") and (f"{held.bound:.9g}" if tables == 1 else " - ") in repr(
+            verdict
+        )
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda c: c[0].name)
@@ -292,7 +295,7 @@ def test_bounds_of_searches_by_signs_are_not_above_the_optimum(seed: int) -> Non
 
 
 @pytest.mark.parametrize("seed", [6, 10, 22])
-def test_a_search_that_proves_nothing_counts_the_clauses_that_it_has_closed(seed: int) -> None:
+def test_a_search_that_proves_nothing_has_the_bound_of_what_is_open(seed: int) -> None:
     network = dense(seed, (4, 7, 6, 2))
     lower, upper = unit_box(network, seed)
     rows = torch.eye(2, dtype=torch.float64)
@@ -305,4 +308,25 @@ def test_a_search_that_proves_nothing_counts_the_clauses_that_it_has_closed(seed
     both = Property((*closed.clauses, *Property.of(*ends, rows[1:].numpy(), np.array([other + 0.01])).clauses))
     verdict = verify(network, both, attack=False, settings=settings)
     assert verdict.status == "unknown"
-    assert 0 < verdict.bound <= 1e-3 + 1e-9
+    assert -np.inf < verdict.bound <= -0.01 + 1e-9
+
+
+@pytest.mark.parametrize(("few_inputs", "phase"), [(0, "quick bounds"), (0, "search"), (20, "search")])
+def test_a_run_that_ends_early_has_no_bound_of_the_closed_clauses_alone(few_inputs: int, phase: str) -> None:
+    network = dense(0, (3, 5, 4, 2))
+    lower, upper = unit_box(network, 0, 0.5)
+    rows = torch.eye(2, dtype=torch.float64)
+    least, other = (minimum(network, lower, upper, row) for row in rows)
+    clauses = [
+        Property.of(lower.numpy(), upper.numpy(), rows[k : k + 1].numpy(), np.array([e])) for k, e in enumerate((-99.0, other))
+    ]
+
+    def interrupt(event: VerificationEvent) -> None:
+        if event.phase == phase and (phase != "search" or event.search is not None):
+            raise KeyboardInterrupt
+
+    prop = Property(tuple(clause for own in clauses for clause in own.clauses))
+    verdict = verify(network, prop, attack=False, settings=VerifySettings(few_inputs=few_inputs), callback=interrupt)
+    assert least > -99 and verdict.bound <= 1e-9
+    assert verdict.reason == "Interrupted."
+    assert ("  -  " in repr(verdict)) == (verdict.bound == -np.inf)

@@ -7,6 +7,11 @@ from torch import Tensor
 from blocklp.blocks.contract import BlockType
 from blocklp.errors import OracleError
 
+CHEAPER = (
+    "returned a point that is cheaper at another cost than the minimum there; minimise over the whole block"
+)
+"""What is said of an oracle that does not minimise."""
+
 
 def size(cost: Tensor, point: Tensor) -> Tensor:
     """Magnitude against which differences of values are judged: ``(batch, blocks)``."""
