@@ -332,14 +332,14 @@ class _Verification:
         clauses = [self.prop.clauses[n] for n in group]
         rows = self._there(np.concatenate([c.matrix for c in clauses]))
         right = self._there(np.concatenate([c.right for c in clauses]))
-        whole = group if not signs else []
+        whole = not signs
         if part is None and not self.network.unit:
             relaxation, signs = pruned(relaxation, signs)
         splits = ReluSplits(relaxation, rows, right, NODE_STEPS, lambda x: self._inspect(clauses, x), signs, part, self.effort)
         # A counterexample satisfies all rows of its clause: one of them, or a mix, that is impossible is enough.
         nodes = splits.roots([k for k, clause in enumerate(clauses) for _ in clause.right], polish, group)
-        for number, node in zip(whole, nodes, strict=False):
-            self.whole.hold([number], node.bound)
+        for node in nodes if whole else ():
+            self.whole.hold([group[node.state.spec]], node.bound)
         self.bound = min([self.bound, *(n.bound for n in nodes if n.bound > 0)])
         return Region(splits, [n for n in nodes if n.bound <= 0], group)
 
