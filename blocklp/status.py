@@ -47,7 +47,10 @@ MESSAGES = {
     ),
     Status.PASS_LIMIT: f"The pass limit was reached; {VALID}. Raise passes= or warm-start from state.",
     Status.TIME_LIMIT: f"The time limit was reached; {VALID}. Raise time_limit= or warm-start from state.",
-    Status.INFEASIBLE: "Proved infeasible: the bound is above the largest value that variable bounds allow.",
+    Status.INFEASIBLE: (
+        "Proved infeasible: the bound is above the largest value that variable bounds allow. Rows, if "
+        "there are any, contradict each other where prices are largest (solution.price)."
+    ),
     Status.INTERRUPTED: f"Interrupted by the user or a callback; {BEST}.",
     Status.NUMERICAL_ERROR: f"The iterates became non-finite; {BEST}. Use float64 or another eta.",
     Status.UNBOUNDED: "The value falls without end along a ray from a feasible point, by infinite bounds.",
