@@ -27,7 +27,7 @@ class RowExpression(Compared):
     Attributes
     ----------
     matrix : scipy.sparse.coo_array
-        ``(rows, variables of the model)`` float64: a row for each entry of the array, the last axis first.
+        ``(rows, variables of the model)`` float64: a row for each entry of the array, in row-major order.
     constant : Tensor
         ``(batch or 1, *shape)`` float64.
     """
