@@ -221,8 +221,8 @@ def constraint(rows: RowExpression, lower: object, upper: object, what: str) -> 
     """
     batch = rows.model.batch
     lower, upper = -torch.inf if lower is None else lower, torch.inf if upper is None else upper
-    low = _sides(lower, rows.shape, batch, f"the lower sides of {what}", infinite=True)
-    high = _sides(upper, rows.shape, batch, f"the upper sides of {what}", infinite=True)
+    low = _sides(lower, rows.shape, batch, f"the lower side of {what}", infinite=True)
+    high = _sides(upper, rows.shape, batch, f"the upper side of {what}", infinite=True)
     return RowConstraint(rows.model, rows.matrix, low, high)
 
 
@@ -233,7 +233,7 @@ def _sides(value: object, shape: tuple[int, ...], batch: int, what: str, infinit
         return coefficients(data, shape, batch, what)
     if bool(data.isnan().any()):
         where = f" at row {int(data.isnan().nonzero()[0][-1])}" if data.dim() else ""
-        raise NonFiniteError(f"{what} hold NaN{where}; give numbers, and infinities for none")
+        raise NonFiniteError(f"{what} holds NaN{where}; give numbers, and infinities for none")
     return broadcast(data, shape, batch, what).clone()
 
 

@@ -338,8 +338,8 @@ class _Verification:
         splits = ReluSplits(relaxation, rows, right, NODE_STEPS, lambda x: self._inspect(clauses, x), signs, part, self.effort)
         # A counterexample satisfies all rows of its clause: one of them, or a mix, that is impossible is enough.
         nodes = splits.roots([k for k, clause in enumerate(clauses) for _ in clause.right], polish, group)
-        for node in nodes if whole else ():
-            self.whole.hold([group[node.state.spec]], node.bound)
+        for number, node in zip(group, nodes, strict=True):
+            self.whole.hold([number] if whole else [], node.bound)
         self.bound = min([self.bound, *(n.bound for n in nodes if n.bound > 0)])
         return Region(splits, [n for n in nodes if n.bound <= 0], group)
 

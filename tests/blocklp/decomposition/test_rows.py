@@ -113,9 +113,9 @@ def test_wrong_rows_are_refused_by_name() -> None:
         m.add(eye @ x <= other)
     with pytest.raises(ModelError, match=r"row rows_1\[1\] leaves no value between 2 and 1$"):
         m.add_rows(eye, x, [0.0, 2, 0], 1.0)
-    with pytest.raises(NonFiniteError, match="upper sides of rows hold NaN"):
+    with pytest.raises(NonFiniteError, match="upper side of rows holds NaN"):
         m.add_rows(eye, x, upper=np.nan)
-    with pytest.raises(ShapeError, match="lower sides of rows have shape"):
+    with pytest.raises(ShapeError, match=r"lower side of rows has shape \(2,\); it must broadcast to \(3,\)"):
         m.add_rows(eye, x, lower=[0.0, 1.0])
     with pytest.raises(ModelError, match="leave the scope"):
         m.add(eye @ x <= 1, x)
