@@ -21,7 +21,7 @@ from blocklp.language.coefficients import (
     laid_out,
     of_instances,
 )
-from blocklp.language.indexing import indexed
+from blocklp.language.indexing import indexed, is_matrix
 from blocklp.language.row_constraint import Compared, RowConstraint
 from blocklp.language.space import Space
 from blocklp.options import numbers, shown, with_gradients, without_gradients
@@ -430,7 +430,7 @@ class View(Entries):
 
     def __rmatmul__(self, other: Any) -> Any:
         """Costs times variables, or rows: a matrix, unless it is a row of costs for each instance."""
-        if _is_matrix(other, self.model.batch, len(self.index)):
+        if is_matrix(other, self.model.batch, len(self.index)):
             from blocklp.language.row_expression import RowExpression
 
             return RowExpression.product(other, self.model, self.index, repr(self))
@@ -443,15 +443,3 @@ class View(Entries):
 def _is_rows(value: object) -> TypeGuard[RowExpression]:
     """Whether it is what a matrix times variables gives, which adds expressions to itself."""
     return isinstance(value, Compared) and not isinstance(value, Entries)
-
-
-def _is_matrix(value: Any, batch: int, width: int) -> bool:
-    """Whether it is a matrix, sparse or dense, and no row of costs for each instance."""
-    if isinstance(value, Tensor) and value.layout is not torch.strided:
-        return True
-    shape = getattr(value, "shape", None)
-    if shape is None and isinstance(value, list) and value and isinstance(value[0], list):
-        shape = (len(value), len(value[0]))
-    dense = isinstance(value, Tensor | np.ndarray | list)
-    costs = dense and shape is not None and tuple(shape) in ((1, width), (batch, width))
-    return shape is not None and len(shape) == 2 and not costs

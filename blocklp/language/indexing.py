@@ -1,9 +1,11 @@
-"""Indices that users give, as numpy takes them, on arrays of entries."""
+"""Indices and factors that users give for arrays of entries, told apart as numpy does."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from blocklp.errors import ScopeError
@@ -51,3 +53,15 @@ def indexed(entries: Tensor, key: Any, name: str) -> Tensor:
 def _position(key: Any) -> Any:
     """A part of an index: integers, slices, None and the ellipsis as they are, all else as a tensor."""
     return key if isinstance(key, int | slice) or key is None or key is Ellipsis else as_tensor(key).cpu()
+
+
+def is_matrix(value: Any, batch: int, width: int) -> bool:
+    """Whether it is a matrix, sparse or dense, and no row of costs for each instance."""
+    if isinstance(value, Tensor) and value.layout is not torch.strided:
+        return True
+    shape = getattr(value, "shape", None)
+    if shape is None and isinstance(value, list) and value and isinstance(value[0], list):
+        shape = (len(value), len(value[0]))
+    dense = isinstance(value, Tensor | np.ndarray | list)
+    costs = dense and shape is not None and tuple(shape) in ((1, width), (batch, width))
+    return shape is not None and len(shape) == 2 and not costs

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from blocklp.problems.mis.relaxation import CliqueBlocks
 
 
-COMPLEMENTED = "a clique problem, solved as independent sets of the complement graph; pairs are those of the complement"
-
-
 class GraphObjectiveName(StrEnum):
     """What the file of a graph asks for."""
 
@@ -65,6 +62,7 @@ def _mis_command(
         return run_files(ctx, _mis_command, files)
     deadline = until(solving.time_limit, ctx.obj)
     from blocklp.problems.command_line.labelling import SolvableFiles, answer
+    from blocklp.problems.command_line.report import COMPLEMENTED
     from blocklp.problems.mis import clique_model, read_graph, solve_mis, solve_mis_exactly
     from blocklp.progress import ElapsedTime
 

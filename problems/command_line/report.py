@@ -14,7 +14,6 @@ from rich.markup import escape
 from rich.table import Table
 
 import blocklp as bl
-from blocklp.problems.command_line.mis import COMPLEMENTED
 from blocklp.problems.command_line.reference import Reference
 from blocklp.problems.discrete.exact import ExactResult
 from blocklp.problems.mis.relaxation import MisSolution
@@ -25,6 +24,9 @@ from blocklp.tables import plural
 
 if TYPE_CHECKING:
     from blocklp.problems.proofs.check import ProofVerdict
+
+COMPLEMENTED = "a clique problem, solved as independent sets of the complement graph; pairs are those of the complement"
+"""The note on cliques."""
 
 Sought: TypeAlias = Literal["labelling", "independent set", "clique"]
 """What a proof of a minimum is about, in sentences."""

@@ -52,7 +52,7 @@ HOLED = sp.csr_array(([1.0, np.inf], ([0, 4], [2, 5])), shape=(7, 6))
         (lambda m, x: HOLED @ x.reshape(6), r"holds inf in row 4 at x\[2, 1\]"),
         (
             lambda m, x: m.add_rows(np.eye(6), x.reshape(6), upper=NAN, name="n"),
-            r"sides of rows 'n' hold NaN at row 3",
+            r"side of rows 'n' holds NaN at row 3",
         ),
         (lambda m, x: m.solve(bounds={x: (0, HALF - 1.5)}), r"leaves x\[0, 0\] no value between 0 and -1.5 in instance 0"),
         (lambda m, x: m.solve(bounds={x[2, 1]: [0.0, 1.0]}), r"bounds of x\[2, 1\] are"),
