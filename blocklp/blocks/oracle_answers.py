@@ -42,14 +42,15 @@ def ask(kind: BlockType, batch: int, count: int, dim: int) -> None:
     # Sevenths are no floats, and tell an oracle that calculates in single precision.
     sevenths = (1.0 - 2.0 * (torch.arange(batch * count * dim) % 3)).double().reshape(batch, count, dim) / 7
     sevenths = sevenths.abs() if kind.nonnegative_costs else sevenths
-    largest, minimum = 0.0, torch.zeros(batch, count, dtype=torch.float64)
+    largest, answers = 0.0, []
     for cost in (sevenths, torch.zeros_like(sevenths)):
         answer = kind.min_oracle(cost)
         largest = max(largest, check_answer(kind, cost, answer, largest))
         if type(kind).min_value is not BlockType.min_value:
             _check_value(kind, cost, answer[0], kind.min_value(cost), "min_value")
-        minimum += answer[1]
-    terms = sevenths * answer[0]  # of what it answers where all points cost the same
+        answers.append(answer)
+    (_, minimum), (other, _) = answers
+    terms = sevenths * other  # of what it answers where all points cost the same
     slack = 1e-6 * (1 + terms.abs().sum(-1) + minimum.abs())
     if (error := value_error_of(kind, sevenths)) is not None:
         slack += error

@@ -16,6 +16,7 @@ from blocklp.deadline import Deadline
 from blocklp.general_solvers.solvers import reference
 from blocklp.kernels.step_sizes import StepSizes
 from blocklp.methods import Race, as_method
+from blocklp.methods.restricted_master import RestrictedMaster
 from blocklp.oracles import Polytope, Simplex
 
 from ..random_models import random_model
@@ -217,6 +218,18 @@ def test_a_time_limit_while_step_sizes_are_estimated_keeps_the_first_bound(monke
         found = m.solve(method=method, tol=0, time_limit=1.0, backend="torch")
         assert found.status[0] is bl.Status.TIME_LIMIT
         assert float(found.bound[0]) >= float(first.bound[0]) - 1e-9
+
+
+def test_under_a_limit_the_simplex_method_has_half_of_the_time_where_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed: list[float] = []
+
+    def late(master: RestrictedMaster, seconds: float, iterations: int) -> None:
+        allowed.append(seconds)
+
+    monkeypatch.setattr(RestrictedMaster, "solve", late)
+    m, deadline = unit_commitment(20, 12, 0), Deadline(100.0)
+    m.solve(tol=1e-4, passes=1000, time_limit=deadline)
+    assert 40 < allowed[0] <= 50 and 10 < allowed[1] <= 25
 
 
 def test_a_warm_start_opens_with_the_prices_of_the_last_solve(monkeypatch: pytest.MonkeyPatch) -> None:
