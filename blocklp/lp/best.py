@@ -80,9 +80,15 @@ class Best:
 
     @property
     def proof(self) -> _Bound:
-        """The bound with its prices: without assumptions where that is within the tolerance, or as good."""
-        enough = self._gap(self._always.value) <= self.tol or self._always.value >= self._assuming.value
-        return self._always if enough else self._assuming
+        """The bound with its prices: without assumptions where that is within the tolerance, or as good.
+
+        The assumption that variables are within reach is of no use where the best point goes to its end: the
+        value may fall for ever.
+        """
+        assuming = self._assuming
+        enough = self._gap(self._always.value) <= self.tol or self._always.value >= assuming.value
+        at_end = np.abs(self.x[assuming.declared]).max(initial=0.0) > assuming.reach / 2
+        return self._always if enough or at_end else assuming
 
     @property
     def bound(self) -> float:
@@ -175,9 +181,11 @@ class Best:
         beyond = np.where(low < -far, -np.inf, low), np.where(high > far, np.inf, high)
         if not (np.isinf(beyond[0]) | np.isinf(beyond[1])).any() or self._gap(self._always.value) <= self.tol:
             return
-        if (corrected := closed(self.program, price, *beyond)) is not None:
+        for corrected in closed(self.program, price, *beyond):
             value = proved(self.program, corrected.price, low, high, corrected.slack, corrected.zero)
             self._always = self._always.better(_Bound(min(cut, value), corrected.price))
+            if self._gap(self._always.value) <= self.tol:
+                return
         if open_.any() and self._gap(self._always.value) > self.tol:
             box = np.where(np.isinf(low), -far, low), np.where(np.isinf(high), far, high)
             value = min(cut, proved(self.program, price, *box))

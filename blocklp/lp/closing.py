@@ -4,13 +4,15 @@ A variable without an upper bound costs the bound everything unless its reduced 
 without any unless it is zero exactly.  At the optimum many are zero, and rounding decides.  So prices move by
 the least squares that make reduced costs of the first kind a little positive.  For the second kind no prices
 in floating point need exist, but real ones do, near those at hand: with a matrix G that nearly inverts the
-columns F of free variables, :math:`|I - A_F^\top G| \le \rho < 1` in the maximum norm, :math:`d = G z` solves
-:math:`A_F^\top d = r_F` for a z with :math:`|z| \le |r_F| / (1 - \rho)`.  The bound is then the least one
-over all prices that near (after Jansson 2004, Rigorous lower and upper bounds in linear programming).
+columns F of free variables, scaled by S, :math:`|I - S A_F^\top G| \le \rho < 1` in the maximum norm,
+:math:`d = G z` solves :math:`A_F^\top d = r_F` for a z with :math:`|z| \le |S r_F| / (1 - \rho)`.  The bound
+is then the least one over all prices that near (after Jansson 2004, Rigorous lower and upper bounds in
+linear programming).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,14 +27,17 @@ from blocklp.lp.newton import symmetric_factor
 ROUNDS = 6
 """Corrections; each may spoil other columns, which the next one takes too."""
 
-MARGIN = 1e-10
-"""Reduced costs after a correction, relative to their terms."""
+MARGINS = (1e-10, 1e-12)
+"""Reduced costs after corrections, relative to their terms, one after the other.
+
+What is too little drowns in rounding, and what is too much is lost to the bound.
+"""
 
 TRACE = 1e-9
 """Part of the largest price up to which one counts as zero and stays, since its sign must not change."""
 
 RIDGE = 1e-12
-"""Multiple of the identity in the normal equations, relative to the largest entry of the diagonal."""
+"""Multiple of the identity in the normal equations, whose diagonal is 1."""
 
 LARGEST = 2000
 """Most free variables for which the inverse is formed."""
@@ -74,17 +79,16 @@ def proved_closed(program: LinearProgram, price: Array, lower: Array, upper: Arr
     price : ndarray
         ``(rows,)``: the prices that prove it.
     """
-    value = proved(program, price, lower, upper)
-    changed = closed(program, of_sides(program, price), lower, upper)
-    if changed is not None:
+    value, best = proved(program, price, lower, upper), price
+    for changed in closed(program, of_sides(program, price), lower, upper):
         better = proved(program, changed.price, lower, upper, changed.slack, changed.zero)
         if better > value:
-            return better, changed.price
-    return value, price
+            value, best = better, changed.price
+    return value, best
 
 
-def closed(program: LinearProgram, price: Array, lower: Array, upper: Array) -> Closed | None:
-    """Correct prices until no reduced cost has the sign of an open side.
+def closed(program: LinearProgram, price: Array, lower: Array, upper: Array) -> Iterator[Closed]:
+    """Correct prices until no reduced cost has the sign of an open side, by one of :data:`MARGINS` each.
 
     Parameters
     ----------
@@ -95,11 +99,24 @@ def closed(program: LinearProgram, price: Array, lower: Array, upper: Array) -> 
     lower, upper : ndarray
         ``(variables,)``: bounds of the variables, infinite where a side is open.
 
-    Returns
-    -------
-    Closed or None
-        None where that does not succeed.
+    Yields
+    ------
+    Closed
+        None for a margin with which that does not succeed.
     """
+    for margin in MARGINS:
+        if (corrected := _corrected(program, price, lower, upper, margin)) is not None:
+            yield corrected
+
+
+def _corrected(
+    program: LinearProgram,
+    price: Array,
+    lower: Array,
+    upper: Array,
+    size: float,
+) -> Closed | None:
+    """Prices with reduced costs of ``size`` or more, relative to their terms; None without success."""
     below, above, matrix = np.isinf(lower), np.isinf(upper), csc_array(program.A)
     sign = np.where(above, 1.0, -1.0)  # of reduced costs of variables with one open side
     reduced, error = reduced_costs(program, price, below | above)
@@ -109,9 +126,8 @@ def closed(program: LinearProgram, price: Array, lower: Array, upper: Array) -> 
     largest = abs(program.A).max(axis=1).toarray().ravel()[moving]
     weight = 1 / np.where(largest > 0, largest, 1.0) ** 2
     corrected = basis
-    count = np.maximum(1, np.diff(matrix.indptr))
     for _ in range(ROUNDS):
-        margin = MARGIN / EPS * np.maximum(error, EPS * np.abs(program.c)) / count
+        margin = size * (np.abs(program.c) + program.sizes_by_column @ np.abs(price))
         wrong = (below | above) & ~zero & (sign * reduced < np.where(basis.any(), margin / 2, error))
         if not wrong.any() and (np.abs(reduced[basis]) <= 4 * error[basis]).all():
             break
@@ -157,22 +173,25 @@ def _free(
     return zero, basis
 
 
-def _normal(part: csc_array, weight: Array) -> csc_array:
-    """The regularised matrix of the normal equations."""
+def _normal(part: csc_array, weight: Array) -> tuple[csc_array, Array]:
+    """The regularised matrix of the normal equations, of columns scaled to length 1, and their scales."""
     normal = csc_array(part.T @ (diags_array(weight) @ part))
-    ridge = RIDGE * float(normal.diagonal().max(initial=0.0) or 1.0)
-    return csc_array(normal + ridge * eye_array(normal.shape[0]))
+    length = np.sqrt(normal.diagonal())
+    scale = 1 / np.where(length > 0, length, 1.0)
+    scaled = diags_array(scale) @ normal @ diags_array(scale)
+    return csc_array(scaled + RIDGE * eye_array(normal.shape[0])), scale
 
 
 def _least(part: csc_array, weight: Array, missing: Array) -> Array | None:
     """The least change of prices that changes reduced costs by ``missing``; None where there is none."""
+    normal, scale = _normal(part, weight)
     try:
-        solve = symmetric_factor(_normal(part, weight)).solve
+        solve = symmetric_factor(normal).solve
     except RuntimeError:  # singular
         return None
     change = np.zeros(part.shape[0])
     for _ in range(3):
-        change = change + weight * (part @ solve(missing - part.T @ change))
+        change = change + weight * (part @ (scale * solve(scale * (missing - part.T @ change))))
     return change if np.isfinite(change).all() else None
 
 
@@ -186,16 +205,18 @@ def _slack(part: csc_array, weight: Array, residual: Array) -> Array | None:
         return np.zeros(rows)
     if count > min(LARGEST, rows):
         return None
+    normal, scale = _normal(part, weight)
     try:
-        solve = splu(_normal(part, weight)).solve
+        solve = splu(normal).solve
     except RuntimeError:
         return None
-    inverse = diags_array(weight) @ (part @ solve(np.eye(count)))
-    error = np.abs(np.eye(count) - part.T @ inverse)
-    terms = float(np.diff(part.indptr).max() + 2)
-    size = error + terms * EPS * (1 + abs(part).T @ np.abs(inverse))
+    inverse = diags_array(weight) @ (part @ (scale[:, None] * solve(np.eye(count))))
+    error = np.abs(np.eye(count) - scale[:, None] * (part.T @ inverse))
+    terms = float(np.diff(part.indptr).max() + 4)
+    size = error + terms * EPS * (1 + scale[:, None] * (abs(part).T @ np.abs(inverse)))
     rho = float(size.sum(1).max()) * (1 + count * EPS)
     if not rho < 0.5:
         return None
     rounded_up = 1 + 4 * (count + 4) * EPS
-    return np.asarray(np.abs(inverse).sum(1) * (float(residual.max()) / (1 - rho)) * rounded_up)
+    largest = float((scale * residual).max())
+    return np.asarray(np.abs(inverse).sum(1) * (largest / (1 - rho)) * rounded_up)

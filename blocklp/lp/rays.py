@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from blocklp.deadline import Deadline
 from blocklp.general_solvers.linear_program import Array, LinearProgram, loaded_highs
+from blocklp.general_solvers.simplex_turns import run_within
+from blocklp.lp.best import needed
 from blocklp.lp.closing import proved_closed
 from blocklp.lp.implied_bounds import implied_bounds
-from blocklp.lp.judge import FEASIBLE, violation
+from blocklp.lp.judge import EPS, FEASIBLE, violation
 from blocklp.status import Status
 
 TRACE = 1e-9
@@ -19,9 +22,19 @@ TRACE = 1e-9
 ALONG = 1e-9
 """Largest violation of the recession cone by a ray, relative to its terms."""
 
+DUAL, PRIMAL, UNLIMITED = 1, 4, 2**31 - 1
+"""HiGHS's numbers of its simplex methods: one for contradictions, one for points; their iterations."""
+
+LENGTHS = (0.0, 1.0, 1e2, 1e4)
+"""Of a ray from the origin, at which points are tried, over the largest number that a row asks for."""
+
 
 def verdict(program: LinearProgram, seconds: float) -> Status | None:
     """Look for a ray that proves an LP infeasible or unbounded.
+
+    Rays along which the value falls are points of an LP of their own, which has an optimum: the least value
+    in the cone of recession, cut off where an entry is 1 or -1.  It takes much less time than to follow the
+    value of the LP itself to where it has no end.
 
     Parameters
     ----------
@@ -37,43 +50,71 @@ def verdict(program: LinearProgram, seconds: float) -> Status | None:
     """
     import highspy
 
-    limit = max(0.0, min(seconds, 1e9))
-    highs = loaded_highs(program, presolve="off", solver="simplex", time_limit=limit)
-    highs.run()
-    status, x = highs.getModelStatus(), np.array(highs.getSolution().col_value)
-    if status == highspy.HighsModelStatus.kInfeasible:
-        rays = [_of_a_row(program), np.array(highs.getDualRay()[2])]
-        return Status.INFEASIBLE if any(proves_infeasible(program, ray) for ray in rays) else None
-    if status == highspy.HighsModelStatus.kUnbounded:
-        rays = [_of_a_column(program), np.array(highs.getPrimalRay()[2])]
-        if violation(program, x) > FEASIBLE:  # the ray was found on the way to a feasible point
-            feasibility = loaded_highs(replace(program, c=np.zeros_like(program.c)), time_limit=limit)
-            feasibility.run()
-            x = np.array(feasibility.getSolution().col_value)
-        return Status.UNBOUNDED if any(_proves_unbounded(program, x, ray) for ray in rays) else None
-    return None
+    deadline = Deadline.of(seconds)
+    ray = _falling_ray(program, deadline)
+    if ray is not None and (_has_point_along(program, ray) or _has_point(program, deadline)):
+        return Status.UNBOUNDED
+    highs = _without_costs(program, DUAL)
+    if run_within(highs, deadline.left(), UNLIMITED) != highspy.HighsModelStatus.kInfeasible:
+        return None
+    rays = (_of_a_row(program), np.array(highs.getDualRay()[2]))
+    return Status.INFEASIBLE if any(proves_infeasible(program, ray) for ray in rays) else None
+
+
+def _falling_ray(program: LinearProgram, deadline: Deadline) -> Array | None:
+    """A ray of the cone of recession ``(variables,)`` along which the value falls; None for none."""
+    import highspy
+
+    low, high = np.where(np.isinf(program.lower), -1.0, 0.0), np.where(np.isinf(program.upper), 1.0, 0.0)
+    if not (((program.c < 0) & (high > 0)) | ((program.c > 0) & (low < 0))).any():
+        return None
+    below, above = (np.where(np.isfinite(side), 0.0, side) for side in (program.row_lower, program.row_upper))
+    cone = LinearProgram(program.c, program.A, below, above, low, high)
+    highs = loaded_highs(cone)
+    status = run_within(highs, deadline.left(), UNLIMITED)
+    ray = np.array(highs.getSolution().col_value)
+    if status != highspy.HighsModelStatus.kOptimal or not np.isfinite(ray).all():
+        return None
+    unbounded = replace(cone, lower=np.where(low < 0, -np.inf, 0.0), upper=np.where(high > 0, np.inf, 0.0))
+    falls = float(program.c @ ray) < -ALONG * float(np.abs(program.c) @ np.abs(ray))
+    return ray if falls and violation(unbounded, ray) <= ALONG else None
+
+
+def _has_point_along(program: LinearProgram, ray: Array) -> bool:
+    """Whether points on a ray from the origin satisfy rows and bounds, rounding included."""
+    terms = EPS * (np.diff(program.A.indptr) + 2)
+    for length in LENGTHS:
+        x = np.clip(length * needed(program) * ray, program.lower, program.upper)
+        activity, error = program.A @ x, terms * (program.sizes @ np.abs(x))
+        if ((activity - error >= program.row_lower) & (activity + error <= program.row_upper)).all():
+            return True
+    return False
+
+
+def _has_point(program: LinearProgram, deadline: Deadline) -> bool:
+    """Whether the primal simplex method finds a feasible point."""
+    import highspy
+
+    highs = _without_costs(program, PRIMAL)
+    if run_within(highs, deadline.left(), UNLIMITED) != highspy.HighsModelStatus.kOptimal:
+        return False
+    return violation(program, np.array(highs.getSolution().col_value)) <= FEASIBLE
+
+
+def _without_costs(program: LinearProgram, strategy: int) -> Any:
+    """HiGHS with an LP without costs, for one of its simplex methods, which is to begin from the slacks."""
+    options = {"presolve": "off", "solver": "simplex", "simplex_strategy": strategy}
+    return loaded_highs(replace(program, c=np.zeros_like(program.c)), **options)
 
 
 def _of_a_row(program: LinearProgram) -> Array:
     """The unit ray of the most violated row: HiGHS gives none where a row has no entries."""
     plus, minus = program.A.maximum(0), program.A.minimum(0)
-    with np.errstate(invalid="ignore"):
-        low, high = (np.where(np.isfinite(s), s, 0.0) for s in (program.lower, program.upper))
-        above = plus @ low + minus @ high - program.row_upper
-        violation_of_rows = np.maximum(above, program.row_lower - plus @ high - minus @ low)
-    ray = np.zeros(len(violation_of_rows))
+    above = plus @ program.lower + minus @ program.upper - program.row_upper
+    below = program.row_lower - plus @ program.upper - minus @ program.lower
+    ray = np.zeros(len(above))
     if len(ray):
-        ray[violation_of_rows.argmax()] = 1.0
-    return ray
-
-
-def _of_a_column(program: LinearProgram) -> Array:
-    """The unit ray of a variable in no row that is unbounded in the direction of its cost."""
-    no_row = np.diff(program.A.tocsc().indptr) == 0
-    free = no_row & np.isinf(np.where(program.c > 0, program.lower, program.upper)) & (program.c != 0)
-    ray = np.zeros(len(program.c))
-    if free.any():
-        ray[free.argmax()] = -np.sign(program.c[free.argmax()])
+        ray[np.maximum(above, below).argmax()] = 1.0
     return ray
 
 
@@ -96,16 +137,3 @@ def proves_infeasible(program: LinearProgram, ray: Array) -> bool:
     clean = np.where(np.abs(ray) > TRACE * np.abs(ray).max(initial=0.0), ray, 0.0)
     candidates = (clean, -clean, ray, -ray)
     return any(proved_closed(feasibility, candidate, *box)[0] > 0 for candidate in candidates)
-
-
-def _proves_unbounded(program: LinearProgram, x: Array, ray: Array) -> bool:
-    """Whether the value falls without end along a ray from a feasible point."""
-    if len(ray) != len(program.c):
-        return False
-    sides: dict[str, Any] = {}
-    for name in ("row_lower", "row_upper", "lower", "upper"):
-        side = getattr(program, name)
-        sides[name] = np.where(np.isfinite(side), 0.0, side)
-    cone = replace(program, **sides)
-    falls = float(program.c @ ray) < -ALONG * float(np.abs(program.c) @ np.abs(ray))
-    return falls and violation(cone, ray) <= ALONG and violation(program, x) <= FEASIBLE

@@ -31,8 +31,11 @@ STEPS, PASSES = 300, 5000
 The simplex method has as many iterations as take as long as the passes.
 """
 
-MULTIPLICATIONS = 5e9
-"""Of the factors of the Newton steps of a first round, which ends with them however few the steps were."""
+MULTIPLICATIONS = 2000.0
+"""Of the factors of Newton steps in a microsecond: those of a round take as long as its passes, in all.
+
+A proximal step that takes more is paid for in further rounds, which make none before.
+"""
 
 NEAR = 1e-2
 """Residual up to which a point is worth judging, and its largest entry a measure for declared bounds."""
@@ -91,7 +94,7 @@ class Rounds:
         self._state: State | None = None
         # Newton steps go on from the last one, unless PDHG finds a better point.
         self._iterates: Iterator[Iterate] | None = None
-        self._before, self._work, self._factored = 0, 0.0, serves(program)
+        self._before, self._credit, self._factored = 0, 0.0, serves(program)
         self._pivots, self.doubted = simplex, not simplex
         self._highs: Any = None
         self._start = start
@@ -125,24 +128,33 @@ class Rounds:
         if not self.program.A.size:
             self._separate()
             return
-        methods: list[tuple[Callable[[int], None], int]] = [(self._pdhg, PASSES * factor)]
-        if self._factored:
-            # Passes that cost less than one Newton step go first, and leave it less to do.
-            steps_last = work(self.program) > PASSES * 2 * self.program.A.nnz
-            methods.insert(int(steps_last), (self._newton, STEPS * factor))
-        if self._pivots:
-            # It goes first where its turn is enough, as a rule, and others do not have a start.
-            iterations, enough = simplex_turn(self.program, PASSES * factor)
-            first = enough and self._start is None
-            methods.insert(0 if first else len(methods), (self._simplex, iterations))
-        doubted = self.doubted
-        for method, count in methods:
+        # The simplex method goes first where its turn is enough, as a rule, and others do not have a start.
+        iterations, enough = simplex_turn(self.program, PASSES * factor)
+        first, doubted = enough and self._start is None, self.doubted
+        counts = {self._simplex: iterations, self._newton: STEPS * factor, self._pdhg: PASSES * factor}
+        for method in self._order(first):
             if most <= 0 or self.over or self.best.gap() <= self.tol or self.deadline.over():
                 return
-            method(min(most, count))
-            most -= count
+            method(min(most, counts[method]))
+            most -= counts[method]
             if self.doubted and not doubted:
                 return  # a ray is looked for first
+
+    def _order(self, simplex_first: bool) -> Iterator[Callable[[int], None]]:
+        """The methods that have turns, in an order that depends on what the first one finds."""
+        opening = simplex_first and self._pivots
+        if opening:
+            yield self._simplex
+        # Passes go before Newton steps, and leave them less to do, where they cost less than one of them, and
+        # where the simplex method takes longer than as a rule: then factors fill up, here as there.
+        steps_first = work(self.program) <= PASSES * 2 * self.program.A.nnz and not (opening and self._pivots)
+        if self._factored and steps_first:
+            yield self._newton
+        yield self._pdhg
+        if self._factored and not steps_first:
+            yield self._newton
+        if self._pivots and not opening:
+            yield self._simplex
 
     def _separate(self) -> None:
         """Solve an LP without rows: every variable goes to its cheaper bound."""
@@ -172,18 +184,22 @@ class Rounds:
 
     def _newton(self, steps: int) -> None:
         """Make so many Newton steps at most."""
+        self._credit += MULTIPLICATIONS * steps / STEPS * PASSES * pass_time(NUMBERS * self.program.A.nnz)
+        if self._credit <= 0:
+            return
         if self._iterates is None:
             self._before, self._work = 0, 0.0
             self._iterates = proximal_points(self.scaled.program, *self._best, self.deadline)
-        begun, most = self._before, self._work + MULTIPLICATIONS * steps / STEPS
+        begun = self._before
         try:
             for iterate in self._iterates:
+                self._credit -= iterate.multiplications - self._work
                 self._before, self._work, self.over = iterate.steps, iterate.multiplications, iterate.ended
                 if self._keep(iterate.x, iterate.price):
                     self._state = None
                 if self.over or self._residual <= NEAR:
                     self.best.offer(*self.back(*self.scaled.restore(iterate.x, iterate.price)))
-                spent = iterate.steps - begun >= steps or iterate.multiplications >= most
+                spent = iterate.steps - begun >= steps or self._credit <= 0
                 if self.best.gap() <= self.tol or self.over or spent:
                     break
             else:  # stuck

@@ -44,6 +44,32 @@ def test_answers_are_scipys(seed: int) -> None:
     assert ours.slack == pytest.approx(theirs.slack, abs=1e-4) and ours.con == pytest.approx(theirs.con, abs=1e-4)
 
 
+@pytest.mark.parametrize("shard", range(3))
+def test_statuses_are_scipys_whatever_the_units_of_variables(shard: int) -> None:
+    """Of feasible, infeasible and unbounded LPs of small integers, of which a third has columns times 1e-3 to 1e3."""
+    found = dict.fromkeys((0, 2, 3), 0)
+    for seed in range(100 * shard, 100 * shard + 100):
+        draw = np.random.default_rng(seed)
+        rows, n = draw.integers(1, 12), draw.integers(1, 12)
+        matrix = draw.integers(-3, 4, (rows, n)) * (draw.random((rows, n)) < draw.choice([0.3, 0.7, 1]))
+        matrix = matrix * 10.0 ** draw.integers(-3, 4, (1, n)) if seed % 3 == 0 else matrix
+        side, cost = draw.integers(-4, 8, rows), draw.integers(-4, 5, n)
+        above = draw.integers(0, rows + 1) if seed % 2 else rows
+        low, high = draw.integers(-3, 2, n), draw.integers(2, 6, n)
+        bounds = [
+            (None if below < 0.3 else int(a), None if beyond < 0.6 else int(b))
+            for below, beyond, a, b in zip(draw.random(n), draw.random(n), low, high, strict=True)
+        ]
+        equal = {"A_eq": matrix[above:], "b_eq": side[above:]} if above < rows else {}
+        data = {"c": cost, "A_ub": matrix[:above], "b_ub": side[:above], "bounds": bounds} | equal
+        ours, theirs = bl.linprog(**data, options={"time_limit": 10}), scipy.optimize.linprog(**data)
+        assert ours.status == theirs.status, seed
+        found[theirs.status] += 1
+        if theirs.status == 0:
+            assert ours.bound <= theirs.fun + 1e-9 * abs(theirs.fun) and ours.fun == pytest.approx(theirs.fun, rel=1e-5, abs=1e-6)
+    assert min(found.values()) >= 10
+
+
 def test_infeasible_and_unbounded_have_scipys_statuses() -> None:
     for data in (
         {"c": [1.0], "A_ub": [[1.0], [-1.0]], "b_ub": [0.0, -1.0]},

@@ -1,10 +1,13 @@
-"""Proofs that an LP has no feasible point."""
+"""Proofs that an LP has no feasible point, or no least value."""
 
 import numpy as np
+import pytest
 from scipy.sparse import csr_array
 
-from blocklp.general_solvers.linear_program import LinearProgram
-from blocklp.lp.rays import infeasible_by_one_row
+from blocklp.general_solvers.linear_program import LinearProgram, loaded_highs
+from blocklp.lp import rays
+from blocklp.lp.rays import infeasible_by_one_row, verdict
+from blocklp.status import Status
 
 
 def test_one_row_proves_nothing_of_what_a_point_satisfies_with_equality():
@@ -24,3 +27,33 @@ def test_one_row_proves_nothing_of_what_a_point_satisfies_with_equality():
         least[1] += 1e-6 * (1 + (abs(matrix) @ abs(x))[1])
         fixed = LinearProgram(cost, matrix, least, np.full(3, np.inf), x, x, 0.0, maximize)
         assert infeasible_by_one_row(fixed)
+
+
+def test_a_ray_is_no_proof_without_a_point() -> None:
+    """Two rows contradict each other, and the value falls along a ray that satisfies both: points far out seem to."""
+    matrix = csr_array([[-1.0, -1.0], [-2.0, -2.0]])
+    sides = np.array([2.0, -4.0])
+    free = np.full(2, np.inf)
+    program = LinearProgram(np.array([1.0, 0.0]), matrix, sides, sides, -free, free)
+    assert verdict(program, 10.0) is Status.INFEASIBLE
+    assert verdict(LinearProgram(program.c, matrix[:1], sides[:1], sides[:1], -free, free), 10.0) is Status.UNBOUNDED
+
+
+def test_values_are_not_followed_to_where_they_have_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ray of an LP whose bases fill up comes from its cone, and a point from the LP without costs."""
+    draw = np.random.default_rng(0)
+    matrix = csr_array(draw.normal(size=(200, 600)) * (draw.random((200, 600)) < 0.05))
+    side, free = matrix @ draw.random(600) + draw.random(200), np.full(600, np.inf)
+    program = LinearProgram(draw.normal(size=600), matrix, np.full(200, -np.inf), side, np.zeros(600), free)
+    costs, run = [], rays.run_within
+
+    def recorded(highs: object, *limits: object) -> object:
+        costs.append((np.array(highs.getLp().col_cost_), np.array(highs.getLp().col_upper_)))  # type: ignore[attr-defined]
+        return run(highs, *limits)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(rays, "run_within", recorded)
+    assert verdict(program, 60.0) is Status.UNBOUNDED
+    assert all((upper == 1).all() or not cost.any() for cost, upper in costs)
+    highs = loaded_highs(program)
+    highs.run()
+    assert highs.modelStatusToString(highs.getModelStatus()) == "Unbounded"

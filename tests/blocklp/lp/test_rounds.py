@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -13,8 +15,10 @@ import scipy.sparse as sp
 import blocklp as bl
 from blocklp.deadline import Deadline
 from blocklp.general_solvers.linear_program import LinearProgram, loaded_highs
+from blocklp.general_solvers.simplex_turns import pass_time
 from blocklp.lp.best import Best
-from blocklp.lp.rounds import PASSES, Rounds, simplex_turn
+from blocklp.lp.newton import Iterate
+from blocklp.lp.rounds import MULTIPLICATIONS, NUMBERS, PASSES, STEPS, Rounds, simplex_turn
 
 pytest.importorskip("highspy")
 
@@ -60,6 +64,42 @@ def test_one_turn_ends_what_the_others_are_slow_on() -> None:
     assert found.bound <= value + 1e-9 * value and found.primal == pytest.approx(value, rel=1e-8)
     without = bl.lp.solve_linear_program(program, tol=1e-8, passes=alone, presolve=False, simplex=False)
     assert without.bound <= value + 1e-9 * value
+
+
+@pytest.mark.parametrize("enough", [True, False])
+def test_passes_go_before_newton_steps_where_the_simplex_method_takes_long(monkeypatch: pytest.MonkeyPatch, enough: bool) -> None:
+    program, order = staircase(60, 2), []
+    best = Best(program, 0.0, Deadline())  # a gap that no method reaches
+    rounds = Rounds(best, program, lambda x, price: (x, price), None, 0.0, Deadline(), simplex=True)
+    for name in ("_simplex", "_newton", "_pdhg"):
+
+        def turn(self: Rounds, count: int, name: str = name) -> None:
+            order.append(name)
+            self._pivots &= not (enough and name == "_simplex")
+
+        monkeypatch.setattr(Rounds, name, turn)
+    monkeypatch.setattr("blocklp.lp.rounds.simplex_turn", lambda *size: (10, True))
+    rounds.run(10**9)
+    assert order == ["_simplex", "_newton", "_pdhg"] if enough else ["_simplex", "_pdhg", "_newton"]
+
+
+def test_newton_steps_that_take_long_are_paid_for_in_further_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first proximal step whose factors cost as much as the passes of ten rounds is the only one for three rounds."""
+    program, asked = staircase(60, 2), []
+    budget = MULTIPLICATIONS * PASSES * pass_time(NUMBERS * program.A.nnz)
+
+    def points(least: LinearProgram, x: object, price: object, deadline: object) -> Iterator[Iterate]:
+        for number in itertools.count(1):
+            asked.append(number)
+            yield Iterate(x, price, number, 10 * budget * number, False)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("blocklp.lp.rounds.proximal_points", points)
+    rounds = Rounds(Best(program, 0.0, Deadline()), program, lambda x, price: (x, price), None, 0.0, Deadline(), simplex=False)
+    counts = []
+    for number in range(5):
+        rounds._newton(STEPS * 2**number)
+        counts.append(len(asked))
+    assert counts == [1, 1, 1, 2, 4]  # credits: 1, and from then on -9 + 2, -7 + 4, -3 + 8, -5 + 16
 
 
 def test_a_warm_start_is_given_to_the_other_methods_first() -> None:
