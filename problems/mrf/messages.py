@@ -81,7 +81,11 @@ class Passed(NamedTuple):
 
 
 def passed(
-    relaxation: MrfRelaxation, deadline: Deadline, growth: float = RESTS, callback: Callable[[Event], Any] | None = None
+    relaxation: MrfRelaxation,
+    deadline: Deadline,
+    growth: float = RESTS,
+    callback: Callable[[Event], Any] | None = None,
+    least: int = LARGE,
 ) -> Passed | None:
     """Sweep until the bound meets a labelling or rises by less than a share, for a part of the time.
 
@@ -97,9 +101,11 @@ def passed(
         The share, every few sweeps.
     callback : callable, optional
         Gets an event every few sweeps, which are no passes; True ends them as an interrupt does.
+    least : int
+        Entries of the tables of a model that is not small.
     """
     own = deadline.within(SHARE * deadline.left())
-    kernels = loops_for(relaxation, own)
+    kernels = loops_for(relaxation, own, least)
     if kernels is None:
         return None
     messages, interrupted = Messages(relaxation, kernels), False
@@ -118,9 +124,9 @@ def passed(
     return Passed(messages.state(), messages.best, messages.closed, interrupted)
 
 
-def loops_for(relaxation: MrfRelaxation, deadline: Deadline) -> Any:
+def loops_for(relaxation: MrfRelaxation, deadline: Deadline, least: int) -> Any:
     """The loops for a relaxation; None where sweeps are not for it, or where there are none in time."""
-    if sum(group.tables.size for group in relaxation.mrf.groups if group.order > 1) < LARGE or not relaxation.views:
+    if sum(group.tables.size for group in relaxation.mrf.groups if group.order > 1) < least or not relaxation.views:
         return None
     if any(isinstance(blocks.type, Chain) for blocks in relaxation.model.blocks):
         return None

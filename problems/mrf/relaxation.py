@@ -233,8 +233,12 @@ def cluster_kinds(mrf: Mrf, clusters: list[Scope]) -> dict[tuple[Scope, tuple[Sc
     kinds: dict[tuple[Scope, tuple[Scope, ...]], list[Scope]] = defaultdict(list)
     factors = {scope for scope, _ in mrf.factors}
     for scope in clusters:
-        pairs = [p for p in itertools.combinations(range(len(scope)), 2) if len(scope) == 3 or (scope[p[0]], scope[p[1]]) in factors]
-        parts = (*((k,) for k in range(len(scope))), *pairs)
+        parts = tuple(
+            part
+            for order in range(1, min(len(scope), mrf.order + 1))
+            for part in itertools.combinations(range(len(scope)), order)
+            if order == 1 or (order == 2 and len(scope) == 3) or tuple(scope[k] for k in part) in factors
+        )
         kinds[tuple(mrf.counts[list(scope)].tolist()), parts].append(scope)
     return kinds
 

@@ -8,8 +8,9 @@ other blocks).  If a cluster c takes over those of its edges, the bound grows by
 (D. Sontag, T. Meltzer, A. Globerson, T. Jaakkola and Y. Weiss, Tightening LP relaxations for MAP using message passing, UAI 2008).
 Candidates are the chordless cycles of the graph of pair factors.  Where no one gains by itself, which is no proof that all together
 gain nothing, those come in turn that hold most of the gap to the best labelling :math:`x^*`, which is the sum of
-:math:`b_f(x^*_f) - \min_{x_f} b_f(x_f)` over all blocks.  Large models pass messages between rounds
-(:mod:`blocklp.problems.mrf.messages`).  Binary pairwise models without infinite entries are tightened as
+:math:`b_f(x^*_f) - \min_{x_f} b_f(x_f)` over all blocks.  Where the gap lies in no cycle, as that of larger factors may, a block that
+holds some of it is joined with others that have a variable of it.  Large models, and those of larger factors, pass messages between
+rounds (:mod:`blocklp.problems.mrf.messages`).  Binary pairwise models without infinite entries are tightened as
 QPBO instances, whose search knows longer cycles and cliques (:mod:`blocklp.problems.qpbo.clusters`).
 """
 
@@ -48,10 +49,13 @@ SWEEPS = 30
 """Pairs of sweeps of messages between rounds at most."""
 
 GROWTH = 4
-"""Joint labels that a round of sweeps adds at most, times the entries of all factors."""
+"""Joint labels that a round of sweeps adds at most, or one of unions of blocks, times the entries of all factors."""
 
 LEAST, LEAST_SWEPT = 1e-6, 1e-10
 """Least gain of a cluster, relative to the size of the bound; sweeps gain much more by a cluster than its own edges show."""
+
+HOLDERS = 300
+"""Blocks that hold most of the gap, of which pairs are made clusters where no cycle holds any of it."""
 
 CHUNK, TOGETHER = 4_000_000, 10_000
 """Joint labels, and clusters, that are scored at a time."""
@@ -248,6 +252,7 @@ class _Rounds:
     def __init__(self, relaxation: MrfRelaxation, candidates: Sequence[Scope], most: int, deadline: bl.Deadline) -> None:
         self.relaxation, self._candidates, self._most, self.deadline = relaxation, candidates, most, deadline
         self.best = Labelled(torch.zeros(relaxation.mrf.n, dtype=torch.int64), math.inf)
+        self.growth = GROWTH * sum(group.tables.size for group in relaxation.mrf.groups)
         self.options: dict[str, Any] = {}
 
     def search(self, solution: bl.Solution) -> list[Clusters]:
@@ -259,17 +264,36 @@ class _Rounds:
         found = violated_clusters(self.relaxation, solution, self._candidates, *limits, self.least, time_limit=self.deadline)
         if found or math.isinf(self.best.energy):
             return found
-        left = [c for c in self._candidates if c not in self.relaxation.views]
-        if not left:
-            return []
+        slack = Messages(self.relaxation, None, solution.state).slack(self.best.labels)
         held: dict[Scope, float] = defaultdict(float)
-        for scope, more in Messages(self.relaxation, None, solution.state).slack(self.best.labels).items():
+        for scope, more in slack.items():
             pairs = list(itertools.combinations(scope, 2))
             for pair in pairs:
                 held[pair] += more / len(pairs)
-        shares = np.array([sum(held.get(pair, 0.0) for pair in itertools.combinations(c, 2)) for c in left])
+        mrf, left = self.relaxation.mrf, [c for c in self._candidates if c not in self.relaxation.views]
+        shares = [sum(held.get(pair, 0.0) for pair in itertools.combinations(c, 2)) for c in left]
         enough = self.least * max(float(solution.floor[0]), abs(float(solution.bound[0])))
-        return proposed(self.relaxation, _best_of(self.relaxation.mrf, left, shares, enough, *limits))
+        chosen = _best_of(mrf, left, np.array(shares), enough, *limits)
+        if not chosen:
+            unions = self._unions(slack, enough)
+            chosen = _best_of(mrf, list(unions), np.array(list(unions.values())), enough, self._most, self.growth)
+        return proposed(self.relaxation, chosen) if chosen else []
+
+    def _unions(self, slack: dict[Scope, float], least: float) -> dict[Scope, float]:
+        """Clusters of a block that holds some of the gap and of one that has a variable of it, and how much both hold."""
+        found: dict[Scope, float] = {}
+        holders = [scope for scope in sorted(slack, key=lambda scope: -slack[scope])[:HOLDERS] if slack[scope] > least]
+        near: dict[int, list[Scope]] = defaultdict(list)
+        for scope in slack:
+            for variable in scope:
+                near[variable].append(scope)
+        for one in holders:
+            for other in dict.fromkeys(scope for variable in one for scope in near[variable]):
+                union = tuple(sorted({*one, *other}))
+                size = math.prod(self.relaxation.mrf.counts[list(union)].tolist())
+                if union != one and union not in self.relaxation.views and size <= LARGEST:
+                    found[union] = max(found.get(union, 0.0), slack[one] + slack[other])
+        return found
 
     def rounded(self, solution: bl.Solution) -> Labelled:
         """A labelling from a point, or the best one so far."""
@@ -291,12 +315,12 @@ class _Sweeps(_Rounds):
     ) -> None:
         super().__init__(relaxation, candidates, most, deadline)
         self.best, self.options = begun.best, {"warm_start": begun.state, "method": begun.method, "resume": self.resumed}
-        self.entries = GROWTH * sum(group.tables.size for group in relaxation.mrf.groups)
+        self.entries = self.growth
         self._improved: Tensor | None = None
 
     def resumed(self, state: bl.State) -> bl.State:
         """Go on from the multipliers of the last round, with its clusters."""
-        messages = Messages(self.relaxation, loops_for(self.relaxation, self.deadline), state)
+        messages = Messages(self.relaxation, loops_for(self.relaxation, self.deadline, 0), state)
         messages.offer(self.best)
         messages.rise(SWEEPS, SLOWS, self.deadline.within(SHARE * self.deadline.left()))
         self.offer(messages.best)

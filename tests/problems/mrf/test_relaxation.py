@@ -170,6 +170,16 @@ def test_the_gain_of_a_cluster_is_what_its_block_adds():
     assert violated_clusters(relaxation, relaxation.model.solve(), cycles(agreeable), most=5) == []
 
 
+def test_blocks_that_share_variables_are_joined_where_no_cycle_of_pairs_helps():
+    """Two triplets want a parity of the same pair, which is no factor, to be two labels that have to agree."""
+    parity = np.indices((2, 2, 2)).sum(0) % 2.0
+    mrf = Mrf([2] * 4, [((0, 1, 2), parity), ((0, 1, 3), 1 - parity), ((2, 3), 1 - np.eye(2))])
+    assert mrf.energy(labellings(mrf)).min() == 1 and cycles(mrf) == []
+    assert solve_mrf(mrf).bound == pytest.approx(0, abs=1e-3) and lp(mrf, "edges") == pytest.approx(0, abs=1e-9)
+    found = solve_mrf(mrf, tighten=True)
+    assert 1 - 1e-3 <= found.bound <= 1 + 1e-9 and found.energy == 1
+
+
 @pytest.mark.parametrize(("least", "hard", "order"), [(2, 0.0, 2), (3, 0.0, 2), (2, 0.1, 2), (2, 0.0, 3), (1, 0.05, 3)])
 @pytest.mark.parametrize("seed", range(3))
 def test_tightened_bounds_are_those_of_the_clusters_that_joined(seed, least, hard, order):
