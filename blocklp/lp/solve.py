@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -136,13 +137,13 @@ def solve_linear_program(
     start = _start(program, warm_start, sign)
     reduced = presolved(least, deadline.left()) if presolve and start is None else None
     doubted = reduced is not None and reduced.program is None
-    ends = verdict(least, deadline.left()) if doubted else None
-    best, status, spent = Best(least, tol, deadline), Status.TIME_LIMIT, 0
-    if ends is None:
-        best.offer(*((best.x, best.last) if start is None else start))
-        status, ends, spent = _search(
-            best, reduced, start, tol, passes, deadline, presolve and not doubted, simplex and available()
-        )
+    best, status, ends, spent = Best(least, tol, deadline), Status.INTERRUPTED, None, 0
+    with suppress(KeyboardInterrupt):
+        ends = verdict(least, deadline.left()) if doubted else None
+        if ends is None:
+            best.offer(*((best.x, best.last) if start is None else start))
+            rays, turns = presolve and not doubted, simplex and available()
+            status, ends, spent = _search(best, reduced, start, tol, passes, deadline, rays, turns)
     if status is Status.OPTIMAL and len(best.proof.declared):
         assume_less(best)
     seconds = deadline.elapsed() - began

@@ -7,6 +7,7 @@ from scipy.sparse import csr_array
 from blocklp.general_solvers.linear_program import LinearProgram, loaded_highs
 from blocklp.lp import rays
 from blocklp.lp.rays import infeasible_by_one_row, verdict
+from blocklp.lp.solve import solve_linear_program
 from blocklp.status import Status
 
 
@@ -57,3 +58,14 @@ def test_values_are_not_followed_to_where_they_have_no_end(monkeypatch: pytest.M
     highs = loaded_highs(program)
     highs.run()
     assert highs.modelStatusToString(highs.getModelStatus()) == "Unbounded"
+
+
+def test_an_interrupt_while_a_ray_is_looked_for_returns_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("blocklp.lp.solve.verdict", interrupted)
+    none = csr_array((0, 1))
+    program = LinearProgram(np.array([-1.0]), none, np.zeros(0), np.zeros(0), np.zeros(1), np.full(1, np.inf))
+    found = solve_linear_program(program)
+    assert found.status is Status.INTERRUPTED and found.bound == -np.inf
