@@ -157,6 +157,9 @@ class Best:
         feasible = violation(self.program, x) <= FEASIBLE
         if feasible and math.isinf(self.primal):
             self.primal, self.x = value, x
+        outside = np.abs(x[self._assuming.declared]).max(initial=0.0) > self._assuming.reach
+        if feasible and outside and value < self.primal:  # better than all points that were assumed
+            self._assuming = _Bound(price=self.last)
         ends = (self.program.row_lower, self.program.row_upper)
         sides = np.maximum(*(np.where(np.isfinite(end), np.abs(end), 0.0) for end in ends))
         self.terms = float(np.abs(self.program.c) @ np.abs(x) + np.abs(price) @ sides)

@@ -118,6 +118,18 @@ def test_the_judge_is_below_the_exact_value_of_the_multipliers(seed: int) -> Non
     assert own == pytest.approx(float(total), rel=1e-9, abs=1e-9 * (1 + np.abs(price).max(initial=0)))
 
 
+def test_points_beyond_what_was_assumed_are_kept() -> None:
+    """The first point is small, and a bound for variables up to 1,000 follows; the optimum has one of 45,094."""
+    rows = [[-30.0, 0, -3000, 0, -200], [20, -0.2, 0, 0, -300], [20, -0.3, 0, 0, 0], [0, -0.2, 0, -0.02, 0], [10, 0.2, 0, 0, 300]]
+    low, high = np.array([-3.0, -3, 1, 0, -np.inf]), np.array([np.inf, np.inf, 2, np.inf, np.inf])
+    most, cost = np.array([-3.0, 7, 0, 0, 7]), np.array([4.0, -1, -2, 2, -4])
+    program = LinearProgram(cost, sp.csr_array(rows), np.full(5, -np.inf), most, low, high)
+    _, value = truth(program)
+    ours = bl.lp.solve_linear_program(program, tol=1e-6)
+    assert ours.status is bl.Status.OPTIMAL and value == pytest.approx(-44976.08)
+    assert ours.primal == pytest.approx(value) and ours.bound <= value + 1e-9 * abs(value) and not len(ours.declared)
+
+
 def test_values_at_the_end_of_what_is_assumed_are_no_optima() -> None:
     """Without HiGHS no ray is found: declared bounds cut an unbounded LP off, and its value there is no optimum."""
     costs = np.array([3.0, -1.0, 2.0, 1.0, -2.0, 0.0, -4.0])
