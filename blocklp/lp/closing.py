@@ -102,7 +102,7 @@ def closed(program: LinearProgram, price: Array, lower: Array, upper: Array) -> 
     Yields
     ------
     Closed
-        None for a margin with which that does not succeed.
+        One for every margin with which that succeeds.
     """
     for margin in MARGINS:
         if (corrected := _corrected(program, price, lower, upper, margin)) is not None:

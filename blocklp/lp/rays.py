@@ -82,9 +82,9 @@ def _falling_ray(program: LinearProgram, deadline: Deadline) -> Array | None:
 
 def _has_point_along(program: LinearProgram, ray: Array) -> bool:
     """Whether points on a ray from the origin satisfy rows and bounds, rounding included."""
-    terms = EPS * (np.diff(program.A.indptr) + 2)
+    terms, unit = EPS * (np.diff(program.A.indptr) + 2), needed(program)
     for length in LENGTHS:
-        x = np.clip(length * needed(program) * ray, program.lower, program.upper)
+        x = np.clip(length * unit * ray, program.lower, program.upper)
         activity, error = program.A @ x, terms * (program.sizes @ np.abs(x))
         if ((activity - error >= program.row_lower) & (activity + error <= program.row_upper)).all():
             return True
