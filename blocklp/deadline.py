@@ -47,6 +47,7 @@ class Deadline:
             must = "it must be a positive number of seconds, or infinity"
             raise OptionError(f"time_limit is {seconds!r}; {must}")
         self.seconds: float = limit
+        self.interrupted = False
         self._answers: dict[Hashable, bool] = {}
         self.began: float = time.perf_counter() if began is None else began
 
@@ -64,8 +65,12 @@ class Deadline:
         return max(self.seconds - self.elapsed(), 0.0)
 
     def over(self) -> bool:
-        """Whether no time is left."""
-        return self.elapsed() >= self.seconds
+        """Whether no time is left, or the user has interrupted."""
+        return self.interrupted or self.elapsed() >= self.seconds
+
+    def interrupt(self) -> None:
+        """End it, for work that answers an interrupt by what it has; its caller asks ``interrupted``."""
+        self.interrupted = True
 
     def affords(self, seconds: float) -> bool:
         """Whether a phase that cannot be divided and takes about so long would end in time."""

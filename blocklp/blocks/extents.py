@@ -10,6 +10,7 @@ from torch import Tensor
 
 from blocklp.blocks.capabilities import stated_rows_of
 from blocklp.blocks.contract import BlockType, Constraints, Stateless
+from blocklp.errors import OracleError
 from blocklp.rounding import rounding
 
 HULL_DIM = 64
@@ -95,10 +96,25 @@ def _answers(kind: BlockType, costs: Tensor, rows: int, count: int, kept: bool) 
     Points, where they are kept, are ``(costs, rows, count, dim)``, and values ``(costs, rows, count)``.
     """
     full = costs[:, None].expand(-1, count, -1) if rows == 1 else costs.expand(rows, count, -1)
-    point, value = kind.min_oracle(full.contiguous())
+    point, value = _answer(kind, full.contiguous())
     shape = len(costs), rows, count
     points = point.reshape(*shape, -1) if kept else point.new_zeros(0, *shape[1:], costs.shape[1])
     return points, value.reshape(shape)
+
+
+def _answer(kind: BlockType, cost: Tensor) -> tuple[Tensor, Tensor]:
+    """The answer at other numbers of instances and blocks than were asked for when the type was added."""
+    try:
+        point, value = kind.min_oracle(cost)
+        if point.shape == cost.shape and value.shape == cost.shape[:2]:
+            return point, value
+        got, reason = f"returned point {tuple(point.shape)} and value {tuple(value.shape)}", None
+    except RuntimeError as error:  # of shapes that do not match
+        got, reason = f"failed ({error})", error
+    raise OracleError(
+        f"min_oracle of {kind.name} {got} for a cost {tuple(cost.shape)}; it is asked for any number of "
+        f"instances and blocks: tensors that differ among these must be named in block_data"
+    ) from reason
 
 
 def implied(stated: Constraints | None, dim: int) -> tuple[Tensor, Tensor]:

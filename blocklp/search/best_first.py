@@ -74,6 +74,8 @@ class Expansion:
         looked at again, and their bounds limit what the search can prove.
     log : sequence
         Whatever a proof needs to know of these nodes; a search over workers puts the entries of all in order.
+    interrupted : bool
+        The user has interrupted the work on these nodes: the search ends with what is known of them.
     """
 
     children: Sequence[Node] = ()
@@ -81,6 +83,7 @@ class Expansion:
     point: Any = None
     unresolved: Sequence[Node] = ()
     log: Sequence[Any] = ()
+    interrupted: bool = False
 
 
 @dataclass(frozen=True)
@@ -293,7 +296,7 @@ def searched(
             if event.nodes >= most or deadline.over():
                 return event, Status.PASS_LIMIT if event.nodes >= most else Status.TIME_LIMIT
             event = step(event)
-            if callback is not None and callback(event):
+            if (callback is not None and callback(event)) or search.interrupted:
                 return event, Status.INTERRUPTED
     except KeyboardInterrupt:
         return event, Status.INTERRUPTED
@@ -321,6 +324,7 @@ class OpenNodes:
         self.cutoff, self.tol = cutoff, tol
         self.heap: list[tuple[float, float, int, Node]] = []
         self.bytes = self.numbered = self.unresolved = 0
+        self.interrupted = False
         # A pair: an interrupt cannot part the value from its point.
         self.best: tuple[float, Any] = (incumbent, None)
         self.bound = -math.inf
@@ -359,6 +363,7 @@ class OpenNodes:
                 heapq.heappush(self.heap, (float(node.bound), -float(node.depth), self.numbered, node))
                 self.numbered += 1
                 self.bytes += node.bytes
+        self.interrupted |= new.interrupted
         self.given_up = min([self.given_up, *(float(node.bound) for node in new.unresolved)])
         self.unresolved += len(new.unresolved)
 

@@ -263,7 +263,7 @@ def search_below(
     search, count = OpenNodes(cutoff, tol, incumbent), 0
     unresolved, entries = list[Node](), list[Any]()
     search.add(Expansion(nodes))
-    while search.heap and count < most and not (count and deadline.over()):
+    while search.heap and count < most and not search.interrupted and not (count and deadline.over()):
         taken = search.take(min(batch, most - count), deepest=False)
         found = expand(taken, search.best[0], deadline, *advice)
         search.add(found)
@@ -275,4 +275,4 @@ def search_below(
     if search.pruned < math.inf:  # not below what the incumbent prunes, and part of the final bound
         children.append(Node(search.pruned))
     own = value if value < incumbent else math.inf
-    return Parcel((Expansion(children, own, point, unresolved, entries), count))
+    return Parcel((Expansion(children, own, point, unresolved, entries, search.interrupted), count))

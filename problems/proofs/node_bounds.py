@@ -256,6 +256,8 @@ def _by_matrix(function: _Function, goal: float, begin: Multipliers | None) -> F
     spins = Spins.of(qubo)
     with one_blas_thread():
         under = convexified(spins, ROUNDS, goal + 1e-9 * abs(spins.coupling).sum(), begin=begin)
+    if under.interrupted:
+        raise KeyboardInterrupt
     triangles = under.triangles.above(0.0)
     listed = zip(triangles.nodes.tolist(), triangles.signs.tolist(), triangles.prices.tolist(), strict=True)
     leaf = Semidefinite(

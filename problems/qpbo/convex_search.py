@@ -116,7 +116,7 @@ class _Call:
 
     def __init__(self, search: ConvexSearch, incumbent: float, deadline: Deadline) -> None:
         self.spins, self.step, self.settings = search.spins, search.step, search.settings
-        self.deadline, self.bounded = deadline, 0
+        self.deadline, self.bounded, self.interrupted = deadline, 0, False
         self.best: SpinArray | None = None
         self.value = incumbent
         self._offer(search.start)
@@ -127,17 +127,21 @@ class _Call:
         below: list[tuple[Node, Underestimator]] = []
         late: list[Node] = []
         for node in nodes:
-            if self.deadline.over():
+            if self.interrupted or self.deadline.over():
                 late.append(node)
                 continue
             part: SpinSubproblem = node.state
             under = convexified(part.function(self.spins), ROUNDS, goal, self.deadline, part.begin())
-            self.bounded += 1
+            self.bounded, self.interrupted = self.bounded + 1, under.interrupted
             if under.bound <= goal:
                 below.append((node, under))
-        children = self._search(below) if below else []
+        try:
+            children = self._search(below) if below else []
+        except KeyboardInterrupt:  # the underestimators are there
+            self.interrupted = True
+            children = [_again(node, under) for node, under in below]
         value = math.inf if self.best is None else self.value
-        return Expansion([*children, *late], value, self.best, log=[self.bounded])
+        return Expansion([*children, *late], value, self.best, log=[self.bounded], interrupted=self.interrupted)
 
     def _search(self, below: list[tuple[Node, Underestimator]]) -> list[Node]:
         r"""Search below nodes by depth-first search; return the halves of those that it does not finish, or themselves.
@@ -180,7 +184,7 @@ class _Call:
 
         def go_on(begin: int, end: int) -> None:
             for first in range(begin, end, piece):
-                if not self.deadline.over():
+                if not (self.interrupted or self.deadline.over()):
                     limits = self.step, self.value, SWEEPS, min(piece, end - first)
                     kernels.explore(count, *given, *limits, stacks, (best, value, bounded))
 
@@ -199,7 +203,7 @@ class _Call:
             if value[k] < np.inf:
                 self._offer(_merged(outer, best[k, : sizes[k]]))
             if split[k] and under.gaining:  # it is taken up again with more rounds
-                children.append(Node(lower[k], node.depth, SpinSubproblem(outer, outer, under.multipliers)))
+                children.append(_again(node, under))
                 continue
             for row in range(split[k]):
                 state = SpinSubproblem(_merged(outer, halves[k, row, : sizes[k]]), outer, under.multipliers)
@@ -210,6 +214,12 @@ class _Call:
         value = evaluate(self.spins, spins)
         if value < self.value:
             self.best, self.value = spins, value
+
+
+def _again(node: Node, under: Underestimator) -> Node:
+    """Return a node as its own child, with what has been learnt of it."""
+    fixed = node.state.fixed
+    return Node(max(node.bound, under.bound), node.depth, SpinSubproblem(fixed, fixed, under.multipliers))
 
 
 def one_blas_thread() -> AbstractContextManager[object]:

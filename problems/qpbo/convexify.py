@@ -143,6 +143,8 @@ class Underestimator:
         Where the search for it ended.
     gaining : bool
         Whether more rounds may well gain more.
+    interrupted : bool
+        The user has interrupted the search for it.
     """
 
     spins: Spins
@@ -151,6 +153,7 @@ class Underestimator:
     triangles: Triangles
     multipliers: Multipliers
     gaining: bool
+    interrupted: bool
 
 
 def convexified(
@@ -160,7 +163,7 @@ def convexified(
     deadline: Deadline | None = None,
     begin: Multipliers | None = None,
 ) -> Underestimator:
-    """Find a good convex underestimator.
+    """Find a good convex underestimator; after an interrupt, one as good as the work done until then.
 
     Parameters
     ----------
@@ -175,35 +178,38 @@ def convexified(
     begin : Multipliers, optional
         Where to begin; by default without triangles.
     """
-    n, deadline = len(given.coupling), deadline or Deadline()
+    n, deadline = len(given.coupling), (deadline or Deadline()).within(math.inf)
     last = Multipliers.without_triangles(given.coupling, deadline) if begin is None else begin
     chosen, best = last.triangles, last.diagonal
     bound = best.sum() + given.constant if begin is None else -math.inf
     gaining = n >= 3
-    for k in range(rounds):
-        if not gaining or bound >= threshold or deadline.over():
-            break
-        kept = last.triangles.above(1e-6 * last.level)
-        triangles = kept.with_violated(last.correlations, NEW * n)
-        if triangles is kept and (len(kept.prices) == 0 or last.smoothing < SMOOTH * last.level):
-            gaining = False  # what is left to gain is below the accuracy of the correlations
-            break
-        found = _regularised(given.coupling, replace(last, triangles=triangles), deadline)
-        paid = found.triangles.paid(given.coupling)
-        exact, _ = _semidefinite(paid.coupling, deadline)
-        value = exact.sum() - paid.price + given.constant
-        if not math.isfinite(value):
-            gaining = False  # coefficients of such different sizes that no digit is left
-            break
-        last, gained = found, value - bound
-        if gained > 0:
-            chosen, best, bound = found.triangles, exact, value
-        gaining = not (k >= PATIENCE and gained < HOPELESS * (threshold - bound) < np.inf)
+    try:
+        for k in range(rounds):
+            if not gaining or bound >= threshold or deadline.over():
+                break
+            kept = last.triangles.above(1e-6 * last.level)
+            triangles = kept.with_violated(last.correlations, NEW * n)
+            if triangles is kept and (len(kept.prices) == 0 or last.smoothing < SMOOTH * last.level):
+                gaining = False  # what is left to gain is below the accuracy of the correlations
+                break
+            found = _regularised(given.coupling, replace(last, triangles=triangles), deadline)
+            paid = found.triangles.paid(given.coupling)
+            exact, _ = _semidefinite(paid.coupling, deadline)
+            value = exact.sum() - paid.price + given.constant
+            if not math.isfinite(value):
+                gaining = False  # coefficients of such different sizes that no digit is left
+                break
+            last, gained = found, value - bound
+            if gained > 0:
+                chosen, best, bound = found.triangles, exact, value
+            gaining = not (k >= PATIENCE and gained < HOPELESS * (threshold - bound) < np.inf)
+    except KeyboardInterrupt:  # the last round is lost
+        deadline.interrupt()
     paid = chosen.paid(given.coupling)
     if bound == -math.inf:  # no round was made
         best, _ = _semidefinite(paid.coupling, deadline)
     spins, bound = _safe(paid, best, given.constant)
-    return Underestimator(spins, bound, best, chosen, last, gaining)
+    return Underestimator(spins, bound, best, chosen, last, gaining, deadline.interrupted)
 
 
 def _safe(paid: Paid, diagonal: FloatArray, constant: float) -> tuple[Spins, float]:
@@ -249,29 +255,32 @@ def _semidefinite(coupling: FloatArray, deadline: Deadline) -> tuple[FloatArray,
     u = np.diag(coupling) - 1.1 * np.abs(coupling).sum(1) - 1e-6 * (1 + np.abs(coupling).max())
     z = coupling - np.diag(u)
     mu = float((z * x).sum()) / (2 * n)
-    for _ in range(60):
-        if deadline.over():
-            break
-        try:
-            inverse = np.linalg.inv(z)
-            inverse = (inverse + inverse.T) / 2
-            du = np.linalg.solve(inverse * x, 1 - mu * np.diag(inverse))
-        except LinAlgError:
-            break  # so near the boundary that no digit is left: the last point will do
-        dx = mu * inverse - x + (inverse * du) @ x
-        dx = (dx + dx.T) / 2
-        if not np.isfinite(dx).all():
-            break
-        primal, dual = _step(x, dx), _step(z, -np.diag(du))
-        x, u = x + primal * dx, u + dual * du
-        z = coupling - np.diag(u)
-        mu = float((z * x).sum()) / (2 * n)
-        if 2 * n * mu <= DIGITS * (1 + abs(u.sum())):
-            break
-        if primal + dual > 1.6:
-            mu *= 0.5
-        if primal + dual > 1.9:
-            mu *= 0.2
+    try:
+        for _ in range(60):
+            if deadline.over():
+                break
+            try:
+                inverse = np.linalg.inv(z)
+                inverse = (inverse + inverse.T) / 2
+                du = np.linalg.solve(inverse * x, 1 - mu * np.diag(inverse))
+            except LinAlgError:
+                break  # so near the boundary that no digit is left: the last point will do
+            dx = mu * inverse - x + (inverse * du) @ x
+            dx = (dx + dx.T) / 2
+            if not np.isfinite(dx).all():
+                break
+            primal, dual = _step(x, dx), _step(z, -np.diag(du))
+            x, u = x + primal * dx, u + dual * du
+            z = coupling - np.diag(u)
+            mu = float((z * x).sum()) / (2 * n)
+            if 2 * n * mu <= DIGITS * (1 + abs(u.sum())):
+                break
+            if primal + dual > 1.6:
+                mu *= 0.5
+            if primal + dual > 1.9:
+                mu *= 0.2
+    except KeyboardInterrupt:  # every u is feasible
+        deadline.interrupt()
     return u, x
 
 

@@ -150,3 +150,24 @@ def test_some_blocks_of_a_type_have_their_own_data(which: slice | Tensor) -> Non
         point, value = kind.min_oracle(cost)
         own, mine = kind.part(which).min_oracle(cost[:, which])
         assert torch.equal(own, point[:, which]) and torch.equal(mine, value[:, which])
+
+
+class Weighed(bl.BlockType):
+    """The unit box, with a weight of every block that is not named in ``block_data``."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight, self.dim = weight, 2
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        point = ((cost * self.weight) < 0).to(cost)
+        return point, (cost * point).sum(-1)
+
+
+@pytest.mark.parametrize("blocks, complaint", [(3, r"failed \(.*\)"), (4, "returned point")])
+def test_data_of_blocks_that_are_not_named_as_such_are_told(blocks: int, complaint: str) -> None:
+    m = bl.Model()
+    x = m.variable("x", (blocks, 2))
+    m.add(Weighed(torch.ones(1, blocks, 1, dtype=torch.float64)), scope=x)
+    m.minimize(x.sum())
+    with pytest.raises(OracleError, match=f"min_oracle of Weighed {complaint}.* block_data"):
+        m.solve()

@@ -25,7 +25,7 @@ from blocklp.problems.mis import WeightedGraph, solve_mis_exactly
 from blocklp.problems.mis import exact as mis_module
 from blocklp.problems.mis.reductions import ReducedGraph
 from blocklp.problems.mrf import Mrf, solve_mrf_exactly
-from blocklp.problems.qpbo import Qubo, convex_search, roof_duality_model, solve_qpbo_exactly
+from blocklp.problems.qpbo import Qubo, convex_search, convexify, roof_duality_model, solve_qpbo_exactly
 from blocklp.problems.qpbo import exact as qpbo_module
 from blocklp.problems.qpbo.convexify import Spins
 from blocklp.problems.qpbo.tightening import tightening_of
@@ -220,6 +220,8 @@ def frustrated(seed):
         *((qpbo_module, name) for name in ("presolve", "one_flip_descent", "cheapest_order", "tabu_search", "solve_qpbo", "fold")),
         *((qpbo_module, name) for name in ("minimise_by_elimination", "search_convex")),
         (convex_search, "convexified"),
+        *((convexify, name) for name in ("_regularised", "_factors")),
+        (convex_search._Call, "_search"),
         (discrete_exact, "branch_and_bound_over"),
         (Spins, "of"),
     ],

@@ -10,9 +10,12 @@ import blocklp as bl
 from blocklp.errors import OptionError
 from blocklp.problems.discrete.elimination import cheapest_order
 from blocklp.problems.discrete.exact import ExactSettings
-from blocklp.problems.qpbo import Qubo, read_qubo, solve_qpbo_exactly
+from blocklp.problems.qpbo import Qubo, convexify, read_qubo, solve_qpbo, solve_qpbo_exactly
+from blocklp.problems.qpbo.convex_search import _Call
 from blocklp.problems.qpbo.convexify import Spins, convexified
 from blocklp.problems.qpbo.presolve import fold, minimise_by_elimination, presolve
+
+from ..interrupts import interrupt
 
 pytest.importorskip("numba")
 
@@ -152,6 +155,17 @@ def test_an_interrupt_returns_a_bracket(shared_qpbo):
     found = solve_qpbo_exactly(qubo, callback=interrupt)
     assert found.status is bl.Status.INTERRUPTED
     assert found.bound <= -11626 <= found.energy
+
+
+@pytest.mark.parametrize("owner, name, after", [(convexify, "_factors", 400), (convexify, "_regularised", 2), (_Call, "_search", 0)])
+def test_an_interrupt_keeps_the_underestimator_under_way(shared_qpbo, monkeypatch, owner, name, after):
+    qubo = read_qubo(shared_qpbo / "qubo" / "gka5d.sparse")
+    roof_dual = float(solve_qpbo(qubo, tol=1e-6).relaxation.bound[0])
+    pressed = interrupt(monkeypatch, owner, name, after)
+    found = solve_qpbo_exactly(qubo)
+    assert pressed and found.status is bl.Status.INTERRUPTED
+    assert -11626 * 1.1 <= found.bound <= -11626 <= found.energy
+    assert roof_dual < -11626 * 1.3
 
 
 def test_a_time_limit_must_be_positive():
