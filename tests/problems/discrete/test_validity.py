@@ -221,7 +221,6 @@ def frustrated(seed):
         *((qpbo_module, name) for name in ("minimise_by_elimination", "search_convex")),
         (convex_search, "convexified"),
         *((convexify, name) for name in ("_regularised", "_factors")),
-        (convex_search._Call, "_search"),
         (discrete_exact, "branch_and_bound_over"),
         (Spins, "of"),
     ],
