@@ -1,19 +1,24 @@
-# make demo: set up .venv and run the main job.   make test: set up .venv and run every check of the package.
+# make demo: set up .venv and run the main job.   make test: set up .venv, check style, types and documentation, and run the tests.
+# make test-slow: run the tests that take seconds each, which `make test` leaves out.
 # make bench-quick: run every benchmark in seconds, and check what it says.   make bench: run them all, which takes hours.
 PYTHON ?= python3
 unexport PYTHONDONTWRITEBYTECODE  # processes that compile all modules anew take seconds longer to start
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q
 
-.PHONY: demo test lint docs bench bench-quick clean
+.PHONY: demo test test-slow lint docs bench bench-quick clean
 
 demo: $(VENV)/.demo
 	$(BIN)/blocklp demo
 
 test: $(VENV)/.test
 	$(MAKE) -j 2 lint docs
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q
+	$(PYTEST) -m "not slow"
+
+test-slow: $(VENV)/.test
+	$(PYTEST) -m slow
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

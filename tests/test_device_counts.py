@@ -138,6 +138,7 @@ def test_launches_of_a_graph_that_fills_a_device(
     assert long.syncs - short.syncs <= 2, long.sites()
 
 
+@pytest.mark.slow
 def test_launches_do_not_depend_on_the_batch_nor_on_who_is_done(device: torch.device, counted_kernels: None) -> None:
     alone, together = (watched(graphs(count), passes=31) for count in (2, 4))
     assert (alone.launches, alone.syncs) == (together.launches, together.syncs)

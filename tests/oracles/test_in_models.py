@@ -103,6 +103,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, time
 """
 
 
+@pytest.mark.slow
 def test_long_knapsacks_take_memory_and_time_in_proportion() -> None:
     """README's first example with 20,000 items: dense matrices of bounds alone would be 16 GB, a row walked by Python minutes."""
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -16,6 +16,7 @@ from blocklp.problems.declarative.bilevel import targets_on_the_circle
 pytest.importorskip("matplotlib", reason="pictures need matplotlib")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "rate"), [(1, 0.5), (0, None), (2, None)])
 def test_maxima_are_placed_on_the_circle_to_1e_9_in_under_100_iterations(seed: int, rate: float | None) -> None:
     """Section 5: with a constant step size as printed, and with Polyak's from two random classifiers."""
@@ -32,6 +33,7 @@ def test_maxima_are_placed_on_the_circle_to_1e_9_in_under_100_iterations(seed: i
     torch.testing.assert_close(circle[likelihoods.argmax(0)], targets, rtol=0, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_one_command_draws_all_figures_and_prints_how_exact_they_are(tmp_path: Path) -> None:
     from matplotlib.image import imread
 

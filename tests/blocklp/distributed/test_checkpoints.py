@@ -64,6 +64,7 @@ def last(folder):
     return int(numbers["number_place"][0]), float(numbers["number_bound"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STATED)
 def test_a_solve_goes_on_with_the_same_bits_on_other_processes(kind, tmp_path):
     (right,) = together(solved, 1, kind, None, 90)

@@ -90,6 +90,7 @@ def test_an_error_in_one_process_ends_all(kind, raised):
             assert seconds < 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "timeout"), [("ends", 25.0), ("stalls", 4.0)])
 def test_a_process_that_is_gone_or_stalls_is_named(kind, timeout):
     answers = together(failing, 3, kind, timeout, silent=1)

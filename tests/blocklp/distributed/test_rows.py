@@ -126,6 +126,7 @@ def solved(kind, sums, backend, options):
     return told(MODELS[kind]().compile(backend=backend).solve(mesh=Mesh(sums=sums), **options))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "backend", "worlds"),
     [

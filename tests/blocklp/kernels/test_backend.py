@@ -108,6 +108,7 @@ print(compiled.cached(found, torch.float64), compiled.cached(found, torch.float3
 """
 
 
+@pytest.mark.slow
 def test_a_cache_tells_that_nothing_need_be_compiled(tmp_path: Path) -> None:
     """In the same precision only; a process that ran no loops marks nothing."""
     pytest.importorskip("numba")

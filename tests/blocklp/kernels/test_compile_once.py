@@ -46,9 +46,11 @@ def processes(folder: Path, *stops: list[str]) -> list[str]:
     return [process.communicate("go\n", timeout=100)[0].strip() for process in started]
 
 
+@pytest.mark.slow
 def test_a_loop_is_compiled_by_one_of_them(tmp_path: Path) -> None:
     assert sorted(processes(tmp_path, [], [])) == ["6 0", "6 1"]
 
 
+@pytest.mark.slow
 def test_a_compilation_that_fails_keeps_nobody_waiting(tmp_path: Path) -> None:
     assert processes(tmp_path, ["stop"], []) == ["stopped", "6 1"]

@@ -230,6 +230,7 @@ def test_wider_index_tables_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) 
         assert torch.equal(getattr(narrow, name), getattr(wide, name)), name
 
 
+@pytest.mark.slow
 def test_more_tiles_than_lanes() -> None:
     """Squares are then added up in several rounds."""
     plan = plan_of(edges(0, n=LANES * LANES // 2 + 40))
@@ -389,6 +390,7 @@ def test_a_solve_on_a_device(device: torch.device) -> None:
     torch.testing.assert_close(found.bound.cpu(), here.bound, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_kernels_compile_for_a_gpu() -> None:
     """Without the interpreter, which leaves out types: no spills, no fused additions, one lane a thread."""
     lines = compiled_without("admm(edges(), torch.float64, (True,))")

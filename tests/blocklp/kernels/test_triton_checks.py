@@ -220,6 +220,7 @@ def test_selected_instances_have_tables_of_their_own() -> None:
         assert torch.equal(a, b[rows])
 
 
+@pytest.mark.slow
 def test_kernels_compile_for_a_gpu() -> None:
     """No spills beyond what a division saves, no fused additions, and no loads that may miss what other threads have written."""
     lines = compiled_without("checks(edges(), torch.float32)")
@@ -247,6 +248,7 @@ def simulated() -> torch.device:
     return simulated_device.install()
 
 
+@pytest.mark.slow
 def test_solves_end_as_by_definitions(simulated: torch.device) -> None:
     """Instances that are done at different checks, at their gaps, at a cutoff, stopped by the caller, or at the last pass."""
     models = [ring(seed) for seed in range(6)]

@@ -34,6 +34,7 @@ def spilled(line: str) -> int:
     return int(found[1])
 
 
+@pytest.mark.slow
 def test_kernels_of_rows_and_vertices() -> None:
     """Next to no spills, no fused additions, no reads that do not see what others wrote, nothing in single precision."""
     for line in compiled("rows", f"{ROWS} {VERTICES}"):
@@ -41,6 +42,7 @@ def test_kernels_of_rows_and_vertices() -> None:
         assert spilled(line) <= max(8, OLDER), line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "names"), [("filters", f"{LATTICES} {ORDERED}"), ("mean_field", "slice_costs splat_labels slice_labels")]
 )

@@ -294,6 +294,7 @@ def compile_all() -> None:
                 print(compile_triton.compiled(_ask, given, constants))
 
 
+@pytest.mark.slow
 def test_translations_compile_for_a_gpu() -> None:
     """The interpreter leaves out types; no single precision in double, and a lane is a thread."""
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}

@@ -218,6 +218,7 @@ def test_a_solve_by_prox_finds_the_optimum() -> None:
     assert bool((optimum - found.bound <= 1e-3 * (1 + optimum.abs())).all())
 
 
+@pytest.mark.slow
 def test_instances_leave_a_solve_on_a_device(device: torch.device) -> None:
     """Graphs of three sizes, each done at another check, end as they do by the definitions."""
     models = [graph(np.random.default_rng(k), nodes) for k, nodes in enumerate((4, 6, 5))]

@@ -22,6 +22,7 @@ def choices(sizes: int, jobs: int, seed: int) -> bl.Model:
 MODELS = [choices(3, 6, 0), choices(5, 6, 1), choices(3, 8, 2), choices(4, 5, 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "passes"), [("auto", 600), ("admm", 600), ("prox", 400), ("bundle", 40)])
 def test_blocks_of_different_sizes_are_solved_together(method: str, passes: int) -> None:
     solver = bl.compile(MODELS)

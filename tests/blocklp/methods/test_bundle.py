@@ -27,6 +27,7 @@ def pairs(seed: int, n: int = 20, count: int = 50) -> bl.Model:
     return m
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("family", [pairs, polytopes])
 def test_few_oracle_calls_reach_the_optimum(family, seed: int) -> None:

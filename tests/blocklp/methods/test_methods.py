@@ -157,6 +157,7 @@ def test_the_default_method_meets_its_figures_without_tuning() -> None:
     assert all(0 <= found[k] + 1e-9 and found[k] <= limits[k] for k in limits), found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "printed"),
     [(bl.methods.ProxBC(1.0), {30: 9.87, 250: 1.05, 2000: 0.125}), (bl.methods.ProxFW(1.0), {30: 8.33, 250: 1.42, 2000: 0.160})],

@@ -52,6 +52,7 @@ def errors(models: list[bl.Model], method: Any, marks: tuple[int, ...]) -> list[
     return [float((sign * (truth - b) / truth.abs()).mean()) * 100 for b in bounds]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["assignment", "cliques", "triangles", "polytopes", "MRF", "BA", "ER, p = 0.4"])
 def test_without_settings_they_keep_up_with_polyak_and_do_not_freeze(family: str) -> None:
     models, marks = small_models()[family], (100, 300, 1000)
@@ -228,6 +229,7 @@ def test_the_default_raises_its_weight_in_proportion_at_most() -> None:
         assert float(eta) <= 1 + n
 
 
+@pytest.mark.slow
 def test_the_automatic_weight_of_prox_does_not_freeze() -> None:
     """Raised in full at every centre it left 0.0002 % on this field for good."""
     found = errors([families.grid(0)], bl.methods.Prox(), (1000, 2000))

@@ -406,6 +406,7 @@ def test_the_demo_cuts_out_a_picture() -> None:
     assert all(r.method in printed for r in results)
 
 
+@pytest.mark.slow
 def test_the_gallery_is_a_picture_of_labellings_with_bounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("skimage")
     from blocklp.problems.densecrf.gallery import gallery

@@ -85,6 +85,7 @@ def rows():
     return demo.read_digits()
 
 
+@pytest.mark.slow
 def test_bounds_of_the_demo_are_below_every_margin_of_the_box(rows):
     network, images, _ = digits.load()
     draw = torch.Generator().manual_seed(0)

@@ -39,6 +39,7 @@ def _alone(monkeypatch):
         monkeypatch.setenv(name, value)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_alone")
 def test_the_first_process_prints_one_object(path):
     command = ["-m", "blocklp", "qpbo", str(path), "--distributed", "--json", "--quiet", "--tol", "1e-9"]
@@ -78,6 +79,7 @@ def both(command, status="optimal"):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_alone")
 def test_linear_programs_have_rows(tmp_path):
     (tmp_path / "four.lp").write_text(LP)
@@ -89,6 +91,7 @@ def test_linear_programs_have_rows(tmp_path):
     assert (found["boxed"], found["declared"], found["reach"]) == (True, ["w"], 1e6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_alone")
 def test_matchings_are_read_and_written_by_parts(tmp_path):
     read_table = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed").read_table

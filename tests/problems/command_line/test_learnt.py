@@ -13,6 +13,7 @@ def run(*arguments):
     return CliRunner().invoke(app, list(map(str, arguments)))
 
 
+@pytest.mark.slow
 def test_a_start_is_trained_and_written(tmp_path, monkeypatch):
     side = {"training": 4, "target": 5}
     draw = {part: lambda seed, n=n: own.roof_duality_model(own.ising(n, seed)) for part, n in side.items()}
@@ -28,6 +29,7 @@ def test_a_start_is_trained_and_written(tmp_path, monkeypatch):
     assert solver.solve(warm_start=start(solver)).status[0].name == "OPTIMAL"
 
 
+@pytest.mark.slow
 def test_branching_is_trained_and_used(tmp_path, monkeypatch):
     monkeypatch.setitem(own.BRANCHING, "ba", own.BranchingFamily("sets", lambda seed: own.independent_set(55, seed)))
     file, rule = tmp_path / "f.sparse", tmp_path / "rule.safetensors"

@@ -564,6 +564,7 @@ def test_a_run_is_taken_up_again(instances, tmp_path, monkeypatch):
     assert [row["status"][:5] for row in table(out)] == ["unsat", "sat", "error", "timed"]
 
 
+@pytest.mark.slow
 def test_workers_say_the_same(instances, tmp_path):
     out, other = tmp_path / "out.csv", tmp_path / "other.csv"
     run("verify", "--instances", instances, "--results", out, "--quiet", code=2)
@@ -824,6 +825,7 @@ def smoke():
     return SHARED / "smoke"
 
 
+@pytest.mark.slow
 def test_competition_scripts(smoke, tmp_path):
     out = tmp_path / "result.txt"
     assert script("prepare_instance.sh", "v1", "test", smoke / "test_sat.onnx", smoke / "test_prop.vnnlib").returncode == 0

@@ -63,6 +63,7 @@ def test_gradients_go_by_the_definition(use_backend: Callable[[str], None]) -> N
         assert mean_field_update.implementation(field, q) is not None
 
 
+@pytest.mark.slow
 def test_an_iteration_of_mean_field_waits_nowhere(use_backend: Callable[[str], None]) -> None:
     if not simulated_device.available():
         pytest.skip("this version of torch takes no devices from Python")
@@ -82,6 +83,7 @@ def test_an_iteration_of_mean_field_waits_nowhere(use_backend: Callable[[str], N
     assert many[1] == few[1] and (many[0] - few[0]) / 3 <= 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["mean-field", "pgd"])
 def test_energies_are_those_of_the_cpu(method: str, use_backend: Callable[[str], None]) -> None:
     if not simulated_device.available():

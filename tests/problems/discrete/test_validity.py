@@ -327,6 +327,7 @@ def test_callbacks_get_values_and_not_the_integers_that_stand_for_them(tightened
     assert events[-1].incumbent == pytest.approx(least, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_without_compiled_loops_searches_are_slow_and_right(all_labellings, monkeypatch):
     monkeypatch.setattr(compiled, "loops", lambda name: None)
     rng = np.random.default_rng(0)

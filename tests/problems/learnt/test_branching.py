@@ -118,6 +118,7 @@ def test_features_follow_the_variables_the_labels_and_no_unit():
     torch.testing.assert_close(features(exchanged, other, 0.0)[free], first[free].flip(1))
 
 
+@pytest.mark.slow
 def test_training_branches_less_on_a_family_and_on_another_one():
     learnt = train_branching(lambda seed: independent_set(60, seed), instances=3, steps=300)
     for draw in (lambda seed: independent_set(80, seed), lambda seed: sparse(60, 6, seed)):

@@ -37,6 +37,7 @@ def in_parts(seeds: list[tuple[int, bool]], folder: str | None = None) -> list[d
     return told
 
 
+@pytest.mark.slow
 def test_parts_have_the_same_bits_in_any_number_of_processes(tmp_path: Path) -> None:
     """Degrees of sources differ between processes, so that most have no block of some of them."""
     seeds = [(seed, general) for seed in range(2) for general in (False, True)]

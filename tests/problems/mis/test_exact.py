@@ -103,6 +103,7 @@ def test_optima_of_the_manifest(shared_qpbo, name, optimum):
     assert found.energy == pytest.approx(optimum, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_weights_of_1e20_are_no_obstacle(shared_qpbo):
     graph = read_graph(shared_qpbo / "mis" / "mwvc" / "sat-grid-pbl-0010.cnf.mwvc")
     found = solve_mis_exactly(graph)

@@ -77,6 +77,7 @@ def test_a_graph_that_took_three_minutes_takes_none(shared_qpbo):
     assert found.proven and found.energy == found.bound == 34
 
 
+@pytest.mark.slow
 def test_processes_search_the_same_nodes(two_workers):
     settings = replace(ExactSettings(), leaf_tables=0, tables=0, tables_at_once=0, tree_work=100)
     graph = random_graph(70, 0.2, 2, 1)

@@ -283,6 +283,7 @@ def test_real_instances(shared_qpbo, file, bound, minimum, found):
     assert solution.energy == pytest.approx(minimum, abs=1e-4) or not found
 
 
+@pytest.mark.slow
 def test_rounds_close_most_of_the_gap_of_a_grid(shared_qpbo):
     mrf = read_mrf(shared_qpbo / "mrf" / "Grids_11.uai")
     local, minimum = -480.898503, -387.8948

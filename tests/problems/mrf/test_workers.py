@@ -22,6 +22,7 @@ def random_field(seed, n=9):
     return Mrf(np.full(n, 3), [(e, np.where(rng.random((3, 3)) < 0.05, np.inf, rng.integers(-20, 21, (3, 3)))) for e in pairs])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "n", "shrunk"), [(0, 9, 0.0), (1, 7, 0.6)], ids=["a tree", "with rests"])
 def test_processes_search_the_same_nodes(seed, n, shrunk, two_workers):
     # No elimination, and a weak root.

@@ -455,6 +455,7 @@ def test_tables_too_large_to_be_checked_are_refused():
         check_proof(star, np.zeros(n), [every])
 
 
+@pytest.mark.slow
 def test_eliminations_of_many_large_tables_are_refused():
     """Each table is small enough, not all together: forged parts may take any tables."""
     left, right = 60, 20
@@ -517,6 +518,7 @@ def test_checking_imports_no_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_proofs_deeper_than_the_stack_are_checked():
     n = 1200
     qubo = Qubo(np.ones(n), np.zeros((0, 2), dtype=int), [])

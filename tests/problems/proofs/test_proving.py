@@ -260,6 +260,7 @@ def test_limits():
         prove_minimum(qubo, labels, time_limit=1e-9, settings=BOUNDS_ALONE)
 
 
+@pytest.mark.slow
 def test_real_instances_are_proved(shared_qpbo):
     qubo = read_qubo(shared_qpbo / "maxcut" / "g05_60.0", "maxcut")
     labels = solve_qpbo_exactly(qubo).labels

@@ -42,6 +42,7 @@ def odd_clique():
     return Qubo.max_cut(5, [(i, j) for j in range(5) for i in range(j)], 64.0 + np.arange(10) % 4)
 
 
+@pytest.mark.slow
 def test_processes_search_the_same_nodes(monkeypatch, two_workers):
     # So that there is something to search, in small pieces.
     settings = ExactSettings(tables_at_once=0, tables=0, nodes_below=3)
