@@ -18,7 +18,8 @@ from .test_site import SITE
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright, which drives a browser, is not installed")
 
 BROWSER = os.environ.get("CHROMIUM") or shutil.which("chromium")
-TOO_WIDE = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+# The theme lets what is too wide for a page scroll within its content, and cuts off the rest.
+TOO_WIDE = "[document.documentElement, ...document.querySelectorAll('.content')].some(box => box.scrollWidth > box.clientWidth)"
 SET = "async () => { if (window.MathJax?.startup) await MathJax.startup.promise }"
 
 

@@ -1,7 +1,13 @@
-"""Processes that start together compile a loop once: the others wait, and load it from numba's cache."""
+"""Processes that start together compile a loop once: the others wait, and load it from numba's cache.
+
+While numba compiles, garbage is looked for rarely: a million objects live until the end, and going through
+them again and again is a quarter of the time.
+"""
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +15,33 @@ from typing import Any
 
 WAIT = 120.0
 """Seconds after which a process compiles a loop itself: another one that was to do so has been stopped."""
+
+
+COLLECTIONS = 50_000, 20, 20
+"""Thresholds of the garbage collector meanwhile; where the present one is higher, it stays."""
+
+
+@functools.lru_cache
+def collect_rarely() -> None:
+    """Have compilations raise the threshold of the garbage collector; the first call has an effect."""
+    from numba.core import event
+
+    class Rarely(event.Listener):
+        depth, before = 0, gc.get_threshold()
+
+        def on_start(self, _event: Any) -> None:
+            if self.depth == 0:
+                self.before = gc.get_threshold()
+                if 0 < self.before[0] < COLLECTIONS[0]:
+                    gc.set_threshold(*COLLECTIONS)
+            self.depth += 1
+
+        def on_end(self, _event: Any) -> None:
+            self.depth -= 1
+            if self.depth == 0:
+                gc.set_threshold(*self.before)
+
+    event.register("numba:compile", Rarely())  # type: ignore[no-untyped-call]
 
 
 class OnceInAllProcesses:

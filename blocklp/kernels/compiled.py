@@ -28,7 +28,7 @@ from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import install
-from blocklp.kernels.compile_once import OnceInAllProcesses
+from blocklp.kernels.compile_once import OnceInAllProcesses, collect_rarely
 
 FAST = {"contract", "arcp", "nsz"}
 """Liberties with rounding that depend on nothing; sums keep their order, NaN and infinities their meaning."""
@@ -250,6 +250,8 @@ def loops_only() -> Iterator[None]:
 def compile(**options: Any) -> Callable[[Any], Any]:
     """``numba.njit`` with its cache, or without one where nothing can be written."""
     import numba
+
+    collect_rarely()
 
     def decorate(function: Any) -> Any:
         try:

@@ -1,11 +1,16 @@
 """Processes that start together compile a loop once."""
 
+import gc
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from blocklp.kernels import compiled
+from blocklp.kernels.compile_once import COLLECTIONS
 
 SCRIPT = """
 import sys, time
@@ -54,3 +59,32 @@ def test_a_loop_is_compiled_by_one_of_them(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_compilation_that_fails_keeps_nobody_waiting(tmp_path: Path) -> None:
     assert processes(tmp_path, ["stop"], []) == ["stopped", "6 1"]
+
+
+def test_garbage_is_looked_for_rarely_while_numba_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numba = pytest.importorskip("numba")
+    event = importlib.import_module("numba.core.event")
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    seen: list[tuple[int, ...]] = []
+
+    class Watching(event.Listener):
+        def on_start(self, _event: object) -> None:
+            seen.append(gc.get_threshold())
+
+        def on_end(self, _event: object) -> None:
+            pass
+
+    @compiled.compile()
+    def doubled(x):
+        return 2 * x
+
+    before, own = gc.get_threshold(), (701, 11, 9)
+    gc.set_threshold(*own)
+    try:
+        with event.install_listener("numba:compile", Watching()):
+            assert doubled(3) == 6
+            with pytest.raises(numba.core.errors.TypingError):
+                doubled(object())
+        assert seen == [COLLECTIONS] * len(seen) and len(seen) >= 2 and gc.get_threshold() == own
+    finally:
+        gc.set_threshold(*before)
