@@ -65,12 +65,12 @@ class Deadline:
         return max(self.seconds - self.elapsed(), 0.0)
 
     def over(self) -> bool:
-        """Whether no time is left, or the user has interrupted."""
-        return self.interrupted or self.elapsed() >= self.seconds
+        """Whether no time is left."""
+        return self.elapsed() >= self.seconds
 
     def interrupt(self) -> None:
         """End it, for work that answers an interrupt by what it has; its caller asks ``interrupted``."""
-        self.interrupted = True
+        self.seconds, self.interrupted = 0.0, True
 
     def affords(self, seconds: float) -> bool:
         """Whether a phase that cannot be divided and takes about so long would end in time."""

@@ -49,3 +49,13 @@ def test_a_deadline_from_elsewhere_takes_the_clock_of_this_process() -> None:
     assert there.affords_once("search", 4.0) and there.left() > 5.0
     there.restart(bl.Deadline(2.0))
     assert 1.0 < there.left() <= 2.0 and not there.affords_once("search", 4.0)
+
+
+def test_an_interrupt_ends_a_deadline_and_those_made_of_it() -> None:
+    deadline = bl.Deadline()
+    assert not (deadline.over() or deadline.interrupted)
+    deadline.interrupt()
+    assert deadline.over() and deadline.interrupted and deadline.left() == 0.0
+    later = deadline.within(100.0)
+    time.sleep(1e-6)
+    assert later.over()

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from blocklp.kernels import compiled
-from blocklp.kernels.compile_once import COLLECTIONS
+from blocklp.kernels.compile_once import COLLECTIONS, collect_rarely
 
 SCRIPT = """
 import sys, time
@@ -61,10 +60,9 @@ def test_a_compilation_that_fails_keeps_nobody_waiting(tmp_path: Path) -> None:
     assert processes(tmp_path, ["stop"], []) == ["stopped", "6 1"]
 
 
-def test_garbage_is_looked_for_rarely_while_numba_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_garbage_is_looked_for_rarely_while_numba_compiles() -> None:
     numba = pytest.importorskip("numba")
     event = importlib.import_module("numba.core.event")
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     seen: list[tuple[int, ...]] = []
 
     class Watching(event.Listener):
@@ -74,10 +72,8 @@ def test_garbage_is_looked_for_rarely_while_numba_compiles(tmp_path: Path, monke
         def on_end(self, _event: object) -> None:
             pass
 
-    @compiled.compile()
-    def doubled(x):
-        return 2 * x
-
+    collect_rarely()
+    doubled = numba.njit(lambda x: 2 * x)
     before, own = gc.get_threshold(), (701, 11, 9)
     gc.set_threshold(*own)
     try:
