@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,16 @@ from blocklp.status import Status
 
 OPTIONS = ("tol", "passes", "presolve", "simplex")
 
-STATUSES = {
-    Status.OPTIMAL: (pulp.LpStatusOptimal, pulp.LpSolutionOptimal),
-    Status.INFEASIBLE: (pulp.LpStatusInfeasible, pulp.LpSolutionInfeasible),
-    Status.UNBOUNDED: (pulp.LpStatusUnbounded, pulp.LpSolutionUnbounded),
+WORDS = {
+    Status.OPTIMAL: "Optimal",
+    Status.INFEASIBLE: "Infeasible",
+    Status.UNBOUNDED: "Unbounded",
+    Status.TIME_LIMIT: "TimeLimit",
+    Status.PASS_LIMIT: "IterationLimit",
+    Status.INTERRUPTED: "Interrupted",
+    Status.NUMERICAL_ERROR: "NumericalError",
 }
+"""PuLP's names of statuses; before PuLP 4 there are the first three, and all others are not solved."""
 
 
 class PulpLinearProgramSolver(pulp.LpSolver):  # type: ignore[misc]
@@ -42,7 +48,7 @@ class PulpLinearProgramSolver(pulp.LpSolver):  # type: ignore[misc]
         """Whether it can be used: wherever it is imported."""
         return True
 
-    def actualSolve(self, lp: Any, **options: Any) -> int:
+    def actualSolve(self, lp: Any, **options: Any) -> Any:
         """Solve a problem, and write values, reduced costs, prices and slacks into it.
 
         Parameters
@@ -54,14 +60,15 @@ class PulpLinearProgramSolver(pulp.LpSolver):  # type: ignore[misc]
 
         Returns
         -------
-        int
-            PuLP's status.
+        pulp.LpSolveStats
+            How the solve went, with the bound; before PuLP 4 its status, an integer.
 
         Raises
         ------
         ModelError
             If it has integer variables.
         """
+        began = time.time(), time.process_time()
         rows = lp.constraints() if callable(lp.constraints) else list(lp.constraints.values())
         variables = lp.variables()
         whole = [v.name for v in variables if v.cat == pulp.LpInteger]
@@ -72,18 +79,30 @@ class PulpLinearProgramSolver(pulp.LpSolver):  # type: ignore[misc]
         limit = math.inf if self.timeLimit is None else float(self.timeLimit)
         found = solve_linear_program(program, time_limit=limit, **{**self.chosen, **options})
         known = math.isfinite(found.primal)
-        limited = pulp.LpSolutionIntegerFeasible if known else pulp.LpSolutionNoSolutionFound
-        status, solution = STATUSES.get(found.status, (pulp.LpStatusNotSolved, limited))
         if known:
             _write(program, found, variables, rows)
+        if hasattr(pulp, "LpSolveStatus"):
+            status = pulp.LpSolveStatus[WORDS.get(found.status, "Stopped")]
+            bound = found.bound if math.isfinite(found.bound) else None
+            return self.buildStats(lp, status, known, start=began, best_bound=bound)
+        status, solution = _before_4(found.status, known)
         lp.assignStatus(status, solution)
-        return int(status)
+        return status
+
+
+def _before_4(status: Status, known: bool) -> tuple[int, int]:
+    """The statuses of a problem and its solution in PuLP 2 and 3."""
+    if status in (Status.OPTIMAL, Status.INFEASIBLE, Status.UNBOUNDED):
+        word = WORDS[status]
+        return int(getattr(pulp, f"LpStatus{word}")), int(getattr(pulp, f"LpSolution{word}"))
+    solution = pulp.LpSolutionIntegerFeasible if known else pulp.LpSolutionNoSolutionFound
+    return int(pulp.LpStatusNotSolved), int(solution)
 
 
 def _program(lp: Any, variables: list[Any], rows: list[Any]) -> LinearProgram:
     """The LP that a problem states."""
-    place = {id(v): j for j, v in enumerate(variables)}
-    entries = [(value, i, place[id(v)]) for i, row in enumerate(rows) for v, value in row.items()]
+    place = {hash(v): j for j, v in enumerate(variables)}  # of the same variable there may be several objects
+    entries = [(value, i, place[hash(v)]) for i, row in enumerate(rows) for v, value in row.items()]
     parts = zip(*entries, strict=True) if entries else ([], [], [])
     data, at, column = map(np.array, parts)
     shape = len(rows), len(variables)
@@ -92,7 +111,7 @@ def _program(lp: Any, variables: list[Any], rows: list[Any]) -> LinearProgram:
     sense = np.array([row.sense for row in rows])
     cost = np.zeros(len(variables))
     for v, value in lp.objective.items():
-        cost[place[id(v)]] = value
+        cost[place[hash(v)]] = value
     sides = (-np.inf, [v.lowBound for v in variables]), (np.inf, [v.upBound for v in variables])
     known = ([none if end is None else end for end in ends] for none, ends in sides)
     lower, upper = (np.array(ends, dtype=np.float64) for ends in known)

@@ -68,7 +68,7 @@ def detect(program: Any, *, score: str = "white", effort: float = 1.0) -> BlockS
     --------
     >>> import numpy as np, scipy.sparse as sp
     >>> import blocklp as bl
-    >>> blocks = sp.block_diag([np.ones((2, 3))] * 4)
+    >>> blocks = sp.block_diag([sp.coo_array(np.ones((2, 3)))] * 4)
     >>> matrix = sp.vstack([blocks, np.ones((1, 12))])
     >>> found = bl.detect(matrix)
     >>> found.row_block.tolist()

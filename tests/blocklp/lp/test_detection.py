@@ -56,7 +56,7 @@ def planted(draw: np.random.Generator, blocks: int, links: tuple[int, int]) -> t
         parts.append(part)
         row_block += [k] * r
         column_block += [k] * c
-    inside = sp.block_diag(parts).toarray()
+    inside = sp.block_diag([sp.coo_array(part) for part in parts]).toarray()
     rows, columns = links
     inside = np.block(
         [[inside, draw.integers(1, 9, (len(inside), columns))], [draw.integers(1, 9, (rows, inside.shape[1] + columns))]]
@@ -292,7 +292,7 @@ def test_partitions_find_what_classes_do_not() -> None:
     for row in links:
         row[draw.choice(120, 4, replace=False)] = 1.0
     rows, columns = draw.permutation(132), draw.permutation(120)
-    matrix = sp.csr_array(np.vstack([sp.block_diag(parts).toarray(), links])[rows][:, columns])
+    matrix = sp.csr_array(np.vstack([sp.block_diag([sp.coo_array(part) for part in parts]).toarray(), links])[rows][:, columns])
     truth = block_structure(matrix, np.r_[np.repeat(np.arange(4), 30), [-1] * 12][rows])
     found = bl.detect(matrix)
     assert found.white >= truth.white - 1e-12 and not found.note
