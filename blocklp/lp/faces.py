@@ -28,7 +28,7 @@ def PuLP(time_limit: float | None = None, **options: Any) -> Any:
     """Return a solver for PuLP: ``problem.solve(blocklp.PuLP())``.
 
     It solves linear programs.  Values, reduced costs, prices (``pi``) and slacks are written into the
-    problem, in PuLP's signs.
+    problem, in PuLP's signs.  What ``solve`` returns has the bound as ``best_bound``, from PuLP 4 on.
 
     Parameters
     ----------
