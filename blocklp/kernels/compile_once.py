@@ -1,7 +1,7 @@
 """Processes that start together compile a loop once: the others wait, and load it from numba's cache.
 
-While numba compiles, garbage is looked for rarely: a million objects live until the end, and going through
-them again and again is a quarter of the time.
+While numba compiles, garbage is looked for rarely: going through all objects again and again is a quarter of
+the time.
 """
 
 from __future__ import annotations

@@ -55,11 +55,16 @@ def random_problem(seed: int) -> tuple[pulp.LpProblem, float, int]:
 @pytest.mark.parametrize("seed", range(20))
 def test_values_prices_and_statuses_are_those_of_the_optimum(seed: int) -> None:
     problem, value, status = random_problem(seed)
-    found = word(problem.solve(bl.PuLP(tol=1e-9)))
+    answer = problem.solve(bl.PuLP(tol=1e-9))
+    found = word(answer)
     if status != 0:
         assert found in ("Unbounded", "Infeasible", "Not Solved", "Stopped")
         return
     assert found == "Optimal"
+    if hasattr(pulp, "LpSolveStatus"):
+        assert answer.has_solution and answer.best_bound == pytest.approx(value, rel=1e-6, abs=1e-6)
+    else:
+        assert problem.sol_status == pulp.LpSolutionOptimal
     assert pulp.value(problem.objective) == pytest.approx(value, rel=1e-6, abs=1e-6)
     rows = problem.constraints() if callable(problem.constraints) else list(problem.constraints.values())
     # Strong duality: prices times sides and reduced costs times the ends that they point at give the value.
