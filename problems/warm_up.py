@@ -6,13 +6,16 @@ operations would take longer than that.  Loops are kept beside the source, or wh
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import as_completed
 
 import numpy as np
 import torch
 
 import blocklp as bl
+from blocklp.campaigns import LocalExecutor
 from blocklp.deadline import Deadline
 from blocklp.errors import MissingDependencyError, install
 from blocklp.kernels import compiled
@@ -43,6 +46,9 @@ SEARCHES = tuple(
     for name in ("qpbo.annealing", "qpbo.cycle", "qpbo.search", "mis.search", "mrf.messages", "verification.ascent")
 )
 
+PROCESSES = 8
+"""Processes at most: more would wait for the longest parts."""
+
 
 def ready() -> dict[str, bool] | None:
     """Return which parts of the engine's loops are compiled in double precision, by name; None without numba."""
@@ -53,7 +59,7 @@ def ready() -> dict[str, bool] | None:
 
 
 def warm_up() -> Iterator[tuple[str, float]]:
-    """Compile the loops of the engine, of block types and of searches, in both precisions.
+    """Compile the loops of the engine, of block types and of searches, in both precisions, in several processes.
 
     Yields
     ------
@@ -64,39 +70,54 @@ def warm_up() -> Iterator[tuple[str, float]]:
     ------
     MissingDependencyError
         If numba is missing.
+    ProcessError
+        If a process ends before its work is done, as where memory runs out.
     """
     if compiled.loops(ENGINE[0]) is None:
         raise MissingDependencyError(f"there are no loops to compile without numba: {install('fast')}")
-    parts: list[tuple[str, Callable[[torch.dtype], None], tuple[str, ...]]] = [
-        ("passes over edges", _edges, _modules(Edge())),
-        ("passes over rows", _rows, tuple(m for m in ENGINE if m != FUSED)),
-        ("blocks with vertices", _vertices, (FUSED,)),
-        ("proximal points of blocks", _proximal, _modules(*_kinds())),
-        ("nodes of linear programs", _linear_nodes, (LINEAR_NODES,)),
-        ("proximal layers", _layers, (ACTIVE_VERTICES,)),
-    ]
-    for name, run, modules in parts:
-        for kind in (torch.float64, torch.float32):
-            began = time.perf_counter()
-            run(kind)
-            for module in modules:
-                found = compiled.loops(module)
-                assert found is not None
-                compiled.mark(found, kind)
-            yield f"{name}, {str(kind).removeprefix('torch.')}", time.perf_counter() - began
-    began = time.perf_counter()
-    _on_graphs()
-    for module in ON_GRAPHS:
-        if (found := compiled.in_time(module, torch.float64)) is not None:
-            compiled.mark(found, torch.float64)
-    yield "blocks on graphs", time.perf_counter() - began
-    for module in SEARCHES:
-        began, found = time.perf_counter(), compiled.loops(module)
-        assert found is not None
-        found.rehearse()
-        compiled.mark(found, torch.float64)
-        problem, loops = module.removesuffix("_kernels").split(".")[2:]
-        yield f"{loops} of {problem}", time.perf_counter() - began
+    with LocalExecutor(min(os.cpu_count() or 1, PROCESSES)) as executor:
+        parts = [executor.submit(_part, name) for name in _parts()]
+        searches = [executor.submit(_search, module) for module in SEARCHES]
+        for done in as_completed([*parts, executor.submit(_on_graphs), *searches]):
+            yield from done.result()
+    compiled.cached.cache_clear()
+
+
+def _parts() -> dict[str, tuple[Callable[[torch.dtype], None], tuple[str, ...]]]:
+    """Solves that compile the loops of some modules in a precision, those that take longest first."""
+    return {
+        "passes over rows": (_rows, tuple(m for m in ENGINE if m != FUSED)),
+        "passes over edges": (_edges, _modules(Edge())),
+        "blocks with vertices": (_vertices, (FUSED,)),
+        "proximal points of blocks": (_proximal, _modules(*_kinds())),
+        "nodes of linear programs": (_linear_nodes, (LINEAR_NODES,)),
+        "proximal layers": (_layers, (ACTIVE_VERTICES,)),
+    }
+
+
+def _part(name: str) -> list[tuple[str, float]]:
+    """Compile a part in both precisions, one after the other, as both need loops in double precision."""
+    taken = []
+    run, modules = _parts()[name]
+    for kind in (torch.float64, torch.float32):
+        began = time.perf_counter()
+        run(kind)
+        for module in modules:
+            found = compiled.loops(module)
+            assert found is not None
+            compiled.mark(found, kind)
+        taken.append((f"{name}, {str(kind).removeprefix('torch.')}", time.perf_counter() - began))
+    return taken
+
+
+def _search(module: str) -> list[tuple[str, float]]:
+    """Compile the loops of a search of a problem module."""
+    began, found = time.perf_counter(), compiled.loops(module)
+    assert found is not None
+    found.rehearse()
+    compiled.mark(found, torch.float64)
+    problem, loops = module.removesuffix("_kernels").split(".")[2:]
+    return [(f"{loops} of {problem}", time.perf_counter() - began)]
 
 
 def _modules(*kinds: bl.BlockType) -> tuple[str, ...]:
@@ -178,9 +199,9 @@ class _Answers(bl.BlockType):
         return point, (cost * point).sum(-1)
 
 
-def _on_graphs() -> None:
+def _on_graphs() -> list[tuple[str, float]]:
     """Ask oracles on graphs, with and without cycles."""
-    around = [0, 1, 2], [1, 2, 0]
+    began, around = time.perf_counter(), ([0, 1, 2], [1, 2, 0])
     kinds = (
         Arborescence(*around),
         Cut(*around, 0, 2),
@@ -192,6 +213,10 @@ def _on_graphs() -> None:
     )
     for kind in kinds:
         kind.min_oracle(torch.zeros(1, 1, kind.dim, dtype=torch.float64))
+    for module in ON_GRAPHS:
+        if (found := compiled.in_time(module, torch.float64)) is not None:
+            compiled.mark(found, torch.float64)
+    return [("blocks on graphs", time.perf_counter() - began)]
 
 
 def _kinds() -> list[bl.BlockType]:

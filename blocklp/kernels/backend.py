@@ -271,5 +271,5 @@ def _ready(module: str, precisions: set[torch.dtype], seconds: float, deadline: 
     if not _said:
         _said.append(module)
         message = "loops are not compiled on this machine, and serve only where that pays at once: %s"
-        logging.getLogger("blocklp").info(message, "run `blocklp warm-up`, which takes a minute or two")
+        logging.getLogger("blocklp").info(message, "run `blocklp warm-up`, which takes a few minutes")
     return seconds >= COMPILING and deadline.affords(BUSY * COMPILING)

@@ -100,7 +100,7 @@ def demo_command() -> None:
 
 @app.command("warm-up")
 def warm_up_command(as_json: OneJson = False) -> None:
-    """Compile the loops of the numba backend once on this machine; takes a minute or two."""
+    """Compile the loops of the numba backend once on this machine, on all cores; takes a few minutes on two."""
     import json
 
     from rich.console import Console
