@@ -334,7 +334,7 @@ def without_single_entries(program: LinearProgram) -> LinearProgram:
 
 
 def program_of(lp: Any) -> LinearProgram:
-    """The LP that a ``highspy.HighsLp`` holds; integers are relaxed."""
+    """The LP that a ``highspy.HighsLp`` holds; integers are relaxed, and semi-continuous variables may be zero."""
     import highspy
 
     shape = lp.num_row_, lp.num_col_
@@ -346,6 +346,9 @@ def program_of(lp: Any) -> LinearProgram:
         filled = csc_array(parts, shape=shape).tocsr() if shape[1] else csr_array(shape)
     stated = lp.col_cost_, lp.row_lower_, lp.row_upper_, lp.col_lower_, lp.col_upper_
     cost, above, below, low, high = (np.array(side, dtype=np.float64) for side in stated)
+    kinds = highspy.HighsVarType.kSemiContinuous, highspy.HighsVarType.kSemiInteger
+    or_zero = np.array([kind in kinds for kind in lp.integrality_] or [False] * len(cost), dtype=bool)
+    low, high = np.where(or_zero, np.minimum(low, 0), low), np.where(or_zero, np.maximum(high, 0), high)
     maximize = lp.sense_ == highspy.ObjSense.kMaximize
     return LinearProgram(cost, filled, above, below, low, high, float(lp.offset_), maximize)
 

@@ -25,11 +25,12 @@ class LinearProgramFile:
     Attributes
     ----------
     program : LinearProgram
-        The LP; of a file with integer variables, its relaxation.
+        The LP; of a file with integer variables, its relaxation, and of one with semi-continuous variables, that between zero and
+        their bounds.
     columns, rows : tuple of str
         Names of the variables and of the rows.
     integers : int
-        Variables that the file declares to be integers.
+        Variables that the file declares to be integers or semi-continuous.
     """
 
     program: LinearProgram
@@ -55,7 +56,7 @@ def read_linear_program(
     Raises
     ------
     FormatError
-        If the suffix is another one, or HiGHS cannot parse the file, or it holds a quadratic objective.
+        If the suffix is another one, or HiGHS cannot parse the file, or it holds a quadratic objective or no variable.
     MissingDependencyError
         If highspy is not installed.
     TimeLimitError
@@ -79,5 +80,7 @@ def read_linear_program(
     if highs.getModel().hessian_.dim_:
         raise FormatError(f"{path}: the objective is quadratic; blocklp takes linear ones")
     lp = highs.getLp()
+    if not lp.num_col_:
+        raise FormatError(f"{path}: there are no variables; check whether the file is complete")
     integers = sum(kind != highspy.HighsVarType.kContinuous for kind in lp.integrality_)
     return LinearProgramFile(program_of(lp), tuple(lp.col_names_), tuple(lp.row_names_), integers)

@@ -43,6 +43,20 @@ BOUNDS
  FR BND y
 ENDATA
 """
+SEMI_CONTINUOUS = """NAME SEMI
+ROWS
+ N obj
+ G one
+COLUMNS
+ x obj 1 one 1
+ y obj 1 one 1
+RHS
+ RHS one 1
+BOUNDS
+ LO BND x 2
+ SC BND x 5
+ENDATA
+"""
 
 
 def run(*arguments: str, code: int = 0) -> dict[str, object]:
@@ -105,11 +119,31 @@ def test_integers_are_relaxed_and_said_to_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("suffix", "text", "value"),
+    [
+        (".lp", "Minimize\n x + y\nSubject To\n c: x + y >= 1\nBounds\n 2 <= x <= 5\n y >= 0.2\nSemi-continuous\n x\nEnd\n", 1.0),
+        (".lp", "Maximize\n -3 x - y\nSubject To\n c: x + y >= 4\nBounds\n 2 <= x <= 5\n y <= 9\nSemi\n x\nEnd\n", -4.0),
+        (".mps", SEMI_CONTINUOUS, 1.0),
+    ],
+)
+def test_semi_continuous_variables_may_be_zero(suffix: str, text: str, value: float, tmp_path: Path) -> None:
+    """Within their bounds alone the optima are 2.2, -8 and 2."""
+    path = tmp_path / f"semi{suffix}"
+    path.write_text(text)
+    found = run(str(path), "--reference", "highs")
+    assert found["status"] == "optimal" and found["integers_relaxed"] == 1
+    assert found["primal"] == pytest.approx(value, rel=1e-4) == found["bound"]
+    assert found["reference"]["value"] == pytest.approx(value)  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
     ("name", "text", "word"),
     [
         ("a.txt", "", "are read from .mps and .lp"),
         ("a.lp", "Minimize\n x ][\n", "cannot read"),
         ("b.lp", "Minimize\n [ x ^ 2 ] / 2\nEnd\n", "quadratic"),
+        ("c.lp", "", "no variables"),
+        ("c.mps", "NAME\nROWS\n N cost\n G r\nCOLUMNS\nRHS\n RHS r 1.0\nENDATA\n", "no variables"),
     ],
 )
 def test_wrong_files_are_refused_by_name(name: str, text: str, word: str, tmp_path: Path) -> None:
