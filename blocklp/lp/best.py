@@ -26,7 +26,10 @@ CANCELLED = 1e-3
 """Part of the terms of an objective below which its value counts as zero."""
 
 ROUNDED = 1e-9
-"""Magnitude up to which a value counts as zero, relative to the costs of variables of size :func:`needed`."""
+"""Magnitude up to which a value counts as zero, relative to the costs of variables of size :func:`needed`.
+
+Of variables no larger than ``BEYOND`` times the largest entry of the point: bounds may be far from it.
+"""
 
 WORSE = 0.01
 """Excess of a value over the best one, relative to its size, beyond which points are cut off."""
@@ -76,7 +79,7 @@ class Best:
         self.x = np.clip(np.zeros(len(program.c)), program.lower, program.upper)
         self.last = np.zeros(len(program.row_lower))
         self._always, self._assuming = _Bound(price=self.last), _Bound(price=self.last)
-        self._least = ROUNDED * float(np.abs(program.c).sum()) * needed(program)
+        self._needed = needed(program)
 
     @property
     def proof(self) -> _Bound:
@@ -105,7 +108,8 @@ class Best:
     def _gap(self, bound: float) -> float:
         if math.isinf(bound) or math.isinf(self.primal):
             return math.inf
-        size = max(abs(bound), abs(self.primal), CANCELLED * self.terms, self._least)
+        least = ROUNDED * float(np.abs(self.program.c).sum()) * min(self._needed, self._far() or math.inf)
+        size = max(abs(bound), abs(self.primal), CANCELLED * self.terms, least)
         return abs(self.primal - bound) / size if size > 0 else 0.0
 
     def cut(self) -> float:
@@ -115,9 +119,17 @@ class Best:
     def implied(self) -> tuple[Array, Array]:
         """Bounds of the variables ``(variables,)`` at all points whose value is below :meth:`cut`.
 
-        A lower bound above its upper one proves that there is no such point.
+        A lower bound above its upper one proves that there is no such point.  Bounds far beyond the best point
+        give way to tighter ones that rows imply.
         """
-        return implied_bounds(below(self.program, self.cut()), self.deadline)
+        low, high, far = self.program.lower, self.program.upper, self._far() or math.inf
+        near = replace(self.program, lower=np.where(low < -far, -np.inf, low), upper=np.where(high > far, np.inf, high))
+        implied = implied_bounds(below(near, self.cut()), self.deadline)
+        return np.maximum(low, implied[0]), np.minimum(high, implied[1])
+
+    def _far(self) -> float:
+        """Magnitude beyond which entries are far from the best point; 0 where that is zero."""
+        return BEYOND * float(np.abs(self.x).max(initial=0.0))
 
     def box(self, inner: LinearProgram, x: Array | None) -> tuple[Array, Array]:
         """Finite bounds for a solve: those that rows imply, and declared ones where they imply none.
@@ -178,7 +190,7 @@ class Best:
 
     def _prove(self, x: Array, price: Array, cut: float, low: Array, high: Array) -> None:
         """Improve the bounds by prices and bounds of variables, some of them open or far beyond the point."""
-        far = BEYOND * float(np.abs(x).max(initial=0.0)) or DECLARED * needed(self.program)
+        far = BEYOND * float(np.abs(x).max(initial=0.0)) or DECLARED * self._needed
         open_ = np.isinf(low) | np.isinf(high)
         self._always = self._always.better(_Bound(min(cut, proved(self.program, price, low, high)), price))
         beyond = np.where(low < -far, -np.inf, low), np.where(high > far, np.inf, high)

@@ -14,6 +14,7 @@ from blocklp.lp.best import needed
 from blocklp.lp.closing import proved_closed
 from blocklp.lp.implied_bounds import implied_bounds
 from blocklp.lp.judge import EPS, FEASIBLE, violation
+from blocklp.lp.scaling import Scaled
 from blocklp.status import Status
 
 TRACE = 1e-9
@@ -62,17 +63,20 @@ def verdict(program: LinearProgram, seconds: float) -> Status | None:
 
 
 def _falling_ray(program: LinearProgram, deadline: Deadline) -> Array | None:
-    """A ray of the cone of recession ``(variables,)`` along which the value falls; None for none."""
+    """A ray of the cone of recession ``(variables,)`` along which the value falls; None for none.
+
+    It is looked for in scaled variables: the simplex method fails where costs differ by many orders.
+    """
     import highspy
 
     low, high = np.where(np.isinf(program.lower), -1.0, 0.0), np.where(np.isinf(program.upper), 1.0, 0.0)
     if not (((program.c < 0) & (high > 0)) | ((program.c > 0) & (low < 0))).any():
         return None
     below, above = (np.where(np.isfinite(side), 0.0, side) for side in (program.row_lower, program.row_upper))
-    cone = LinearProgram(program.c, program.A, below, above, low, high)
-    highs = loaded_highs(cone)
+    cone, scaled = LinearProgram(program.c, program.A, below, above, low, high), Scaled.of(program)
+    highs = loaded_highs(replace(cone, c=scaled.program.c, A=scaled.program.A))
     status = run_within(highs, deadline.left(), UNLIMITED)
-    ray = np.array(highs.getSolution().col_value)
+    ray = np.array(highs.getSolution().col_value) * scaled.column
     if status != highspy.HighsModelStatus.kOptimal or not np.isfinite(ray).all():
         return None
     unbounded = replace(cone, lower=np.where(low < 0, -np.inf, 0.0), upper=np.where(high > 0, np.inf, 0.0))

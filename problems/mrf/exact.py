@@ -83,18 +83,19 @@ def solve_mrf_exactly(
     check_instance(mrf, Mrf)
     deadline = Deadline.of(time_limit)
     began = deadline.elapsed()
-    tables = [table for _, table in mrf.factors]
-    finite = [table[np.isfinite(table)] for table in tables]
-    sizes = np.array([np.abs(values).max(initial=0.0) for values in finite])
+    finite = [np.isfinite(group.tables) for group in mrf.groups]
+    values = [np.where(known, group.tables, 0.0) for known, group in zip(finite, mrf.groups, strict=True)]
+    sizes = np.concatenate([np.zeros(0), *(_most(np.abs(own)) for own in values)])
     total_of(np.append(sizes, mrf.constant) * AS_FUNCTION)
-    unit = Unit.of(np.concatenate([*finite, np.zeros(1)]), AS_FUNCTION * total_of(sizes))
-    whole = [np.where(np.isfinite(t), unit.whole(np.where(np.isfinite(t), t, 0.0)), np.inf) for t in tables]
-    integral = Mrf(mrf.counts, [(scope, table) for (scope, _), table in zip(mrf.factors, whole, strict=True)])
+    # Large energies often have few different entries.
+    unit = Unit.of(np.unique(np.concatenate([np.zeros(1), *(own.ravel() for own in values)])), AS_FUNCTION * total_of(sizes))
+    whole = [unit.whole(own) for own in values]
+    integral = mrf.with_tables([np.where(known, own, np.inf) for known, own in zip(finite, whole, strict=True)])
     run = ExactRun(deadline, in_units(callback, float(unit.size)), executor=executor, settings=settings)
     found = proved(Energies(unit.near), integral, run)
     energy, bound = _energy(mrf, found.labels), math.inf
     if found.bound < math.inf:
-        below = Fraction(mrf.constant) + unit.size * int(found.bound) - _charge(unit, finite, whole, sizes)
+        below = Fraction(mrf.constant) + unit.size * int(found.bound) - _charge(unit, values, whole, sizes)
         bound = min(energy, rounded_down(below))
     if bound == math.inf or bound >= mrf.top:
         energy, bound, run.status = math.inf, math.inf, Status.INFEASIBLE
@@ -110,13 +111,18 @@ def _charge(unit: Unit, values: list[FloatArray], whole: list[FloatArray], sizes
         return Fraction(0)
     size = float(unit.size)
     # The unit, a product with it and a difference are rounded: three parts in 2^53 of the entry.
-    excess = [(w[np.isfinite(w)] * size - v).max(initial=0.0) + 2.0**-51 * s for v, w, s in zip(values, whole, sizes, strict=True)]
-    return Fraction(math.fsum(excess)) * (1 + Fraction(1, 2**52))
+    excess = [_most(own * size - given) for given, own in zip(values, whole, strict=True)]
+    return Fraction(math.fsum(np.concatenate([2.0**-51 * sizes, *excess]))) * (1 + Fraction(1, 2**52))
+
+
+def _most(tables: FloatArray) -> FloatArray:
+    """The largest entry of each of the tables ``(factors, ...)``, but at least 0."""
+    return np.asarray(tables.reshape(len(tables), -1).max(axis=1, initial=0.0))
 
 
 def _energy(mrf: Mrf, labels: IntArray) -> float:
     """The energy, rounded once."""
-    return math.fsum([mrf.constant, *(table[tuple(labels[list(scope)])] for scope, table in mrf.factors)])
+    return math.fsum(np.concatenate([[mrf.constant], *(group.values(labels) for group in mrf.groups)]))
 
 
 @dataclass(frozen=True)
@@ -137,7 +143,7 @@ class Energies:
 
     def least(self, problem: Mrf) -> float:
         """Return the sum of the least entries."""
-        return sum((float(table.min()) for _, table in problem.factors), problem.constant)
+        return problem.constant + sum(float(group.tables.reshape(len(group.tables), -1).min(1).sum()) for group in problem.groups)
 
     def begin(self, problem: Mrf, deadline: Deadline) -> IntArray:
         """Return the label of least cost of each variable."""

@@ -265,7 +265,7 @@ def _soft_pairwise(mrf: Mrf) -> Mrf:
         raise ModelError(f"{mrf.name or 'the instance'} has factors of {mrf.order} variables; moves by flow are for pairwise models")
     if math.isinf(mrf.top) and all(np.isfinite(group.tables).all() for group in mrf.groups):
         return mrf
-    return Mrf(mrf.counts, [(s, t) for g in softened(mrf) for s, t in zip(g.scopes.tolist(), g.tables, strict=True)])
+    return mrf.with_tables([group.tables for group in softened(mrf)])
 
 
 def _moved(mrf: Mrf, x: IntArray, target: IntArray) -> IntArray:

@@ -61,6 +61,11 @@ class FactorGroup:
             position = position * self.shape[axis] + labels[..., self.scopes[:, axis]]
         return np.asarray(position)
 
+    def values(self, labels: IntArray) -> FloatArray:
+        """The entries that labellings ``(..., n)`` choose: ``(..., factors)``."""
+        flat = self.tables.reshape(len(self.tables), -1)
+        return np.asarray(flat[np.arange(len(flat)), self.entries(labels)])
+
 
 @dataclass(frozen=True, eq=False)
 class Mrf:
@@ -130,6 +135,42 @@ class Mrf:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "top", float(top))
 
+    @classmethod
+    def of_factors(
+        cls, counts: IntArray, factors: tuple[Factor, ...], constant: float = 0.0, name: str = "", top: float = math.inf
+    ) -> Mrf:
+        """Build an energy without a look at its parts, for large ones that are made of those of others.
+
+        Parameters
+        ----------
+        counts : numpy.ndarray, shape (n,), int64
+            Number of labels of each variable.
+        factors : tuple of (tuple of int, numpy.ndarray)
+            As the attribute: one for each ascending scope, by their numbers of variables and then by their variables, with tables
+            float64 without NaN and minus infinity that nobody writes to any more.
+        constant, name, top
+            As in the class.
+        """
+        found = object.__new__(cls)
+        given = {"counts": counts, "factors": factors, "constant": constant, "name": name, "top": top}
+        for key, value in given.items():
+            object.__setattr__(found, key, value)
+        return found
+
+    def with_tables(self, tables: Sequence[FloatArray]) -> Mrf:
+        """Return the energy of the same scopes with other tables, and without a constant, a name and a top.
+
+        Parameters
+        ----------
+        tables : sequence of numpy.ndarray
+            Those of each of the ``groups``, of the shapes that they have, float64 without NaN and minus infinity.
+        """
+        groups = tuple(FactorGroup(group.scopes, own) for group, own in zip(self.groups, tables, strict=True))
+        rest = {group.shape: iter(group.tables) for group in groups}
+        found = Mrf.of_factors(self.counts, tuple((scope, next(rest[table.shape])) for scope, table in self.factors))
+        found.__dict__["groups"] = groups  # where the property keeps them
+        return found
+
     @property
     def n(self) -> int:
         """Number of variables."""
@@ -138,7 +179,7 @@ class Mrf:
     @property
     def order(self) -> int:
         """Largest number of variables of a factor."""
-        return max((len(scope) for scope, _ in self.factors), default=0)
+        return len(self.factors[-1][0]) if self.factors else 0
 
     @cached_property
     def groups(self) -> tuple[FactorGroup, ...]:
@@ -182,13 +223,12 @@ class Mrf:
         x = self.checked_labels(labels)
         total = np.full(x.shape[:-1], self.constant)
         for group in self.groups:
-            flat = group.tables.reshape(len(group.tables), -1)
-            total = total + flat[np.arange(len(flat)), group.entries(x)].sum(axis=-1)
+            total = total + group.values(x).sum(axis=-1)
         return np.where(total < self.top, total, np.inf)
 
     def without_top(self) -> Mrf:
         """Return the energy of all labellings, whatever their energies."""
-        return self if math.isinf(self.top) else Mrf(self.counts, self.factors, self.constant, self.name)
+        return self if math.isinf(self.top) else Mrf.of_factors(self.counts, self.factors, self.constant, self.name)
 
     def checked_labels(self, labels: ArrayLike) -> IntArray:
         """Return labellings as int64; raises as :meth:`energy`."""

@@ -158,6 +158,8 @@ class _Reducer:
     def _part(self, mine: list[int]) -> Mrf:
         """The energy of some variables, without a constant."""
         place = {i: k for k, i in enumerate(mine)}
-        scopes = sorted({scope for i in mine for scope in self.near[i]})
-        pairs = [(tuple(place[j] for j in scope), self.tables[scope]) for scope in scopes]
-        return Mrf([len(self.labels[i]) for i in mine], [*(((k,), self.alone[i]) for k, i in enumerate(mine)), *pairs])
+        scopes = sorted({scope for i in mine for scope in self.near[i]}, key=lambda scope: (len(scope), scope))
+        larger = [(tuple([place[j] for j in scope]), self.tables[scope]) for scope in scopes]
+        counts = np.array([len(self.labels[i]) for i in mine], dtype=np.int64)
+        # Places ascend as the variables do, so that the factors stay in their order.
+        return Mrf.of_factors(counts, (*(((k,), self.alone[i]) for k, i in enumerate(mine)), *larger))

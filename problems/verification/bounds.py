@@ -109,7 +109,7 @@ class NetworkBounds(Tabled):
         result = intervals(network, relaxation.lower, relaxation.upper, relaxation.bounds, node)[node]
         if not all(bool(torch.isfinite(end).all()) for end in result):
             raise ModelError("bounds of the outputs are not finite; take a smaller box of inputs")
-        before = [at for at in network.ancestors(node)[:-1] if at in relaxation.bounds]
+        before = [at for at in network.ancestors(node) if at in relaxation.bounds]
         slopes = relaxation.start(before, len(costs))
         return Planet.build(relaxation, node, costs.view(-1, *network.ops[node].shape), result, slopes).model
 

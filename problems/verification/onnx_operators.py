@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -261,12 +262,18 @@ def _global_max_pool(lowering: Lowering, node: OnnxNode) -> Value:
 
 def _pad(lowering: Lowering, node: OnnxNode) -> Result:
     value, pads, axes = node.variable(), node.integers(1, "pads") or [], node.integers(3, "axes")
-    if node.text("mode", "constant") != "constant" or node.number(2, "value", 0.0):
-        return _move(lowering, node)
     before, after = [0] * len(value.shape), [0] * len(value.shape)
     for at, axis in enumerate(range(len(value.shape)) if axes is None else axes):
         before[axis], after[axis] = pads[at], pads[at + len(pads) // 2]
-    return convolutions.pad(lowering, value, before, after, node.name)
+    mode, fill = node.text("mode", "constant"), node.number(2, "value", 0.0)
+    if mode == "constant" and not fill:
+        return convolutions.pad(lowering, value, before, after, node.name)
+    # As in onnxruntime: what negative pads cut off is gone before the rest is reflected or repeated.
+    value = convolutions.pad(lowering, value, np.minimum(before, 0).tolist(), np.minimum(after, 0).tolist(), node.name)
+    sides = [(max(a, 0), max(b, 0)) for a, b in zip(before, after, strict=True)]
+    lowering.builder.take(2 * math.prod(n + a + b for n, (a, b) in zip(value.shape, sides, strict=True)), node.name)
+    how: dict[str, Any] = {"mode": mode} | ({"constant_values": fill} if mode == "constant" else {})
+    return sparse_maps.moved(lowering, [value], lambda given: [np.pad(given[0], sides, **how)], node.name)
 
 
 def _resize(lowering: Lowering, node: OnnxNode) -> Value:
@@ -321,9 +328,7 @@ def _shrink(lowering: Lowering, node: OnnxNode) -> Value:
         raise ModelError(
             f"lambd is {limit:g} and bias {bias:g}; unless they are equal and not negative, {way_out('ThresholdedRelu', '')}"
         )
-    value = node.variable()
-    above = lowering.relu(lowering.scale(value, 1.0, -limit, node.name), node.name)
-    return lowering.subtract(above, lowering.relu(lowering.scale(value, -1.0, -limit, node.name), node.name), node.name)
+    return piecewise.soft_shrink(lowering, node.variable(), limit, node.name)
 
 
 def _abs(lowering: Lowering, node: OnnxNode) -> Value:

@@ -23,6 +23,8 @@ def way_out(operator: str, domain: str) -> str:
         return "its result jumps; cut it off and state the property of what it is applied to"
     if "Quantize" in operator or operator.endswith("Integer") or operator.startswith("QLinear"):
         return "export the network in float32, without quantised results"
+    if operator == "Log":
+        return "of logarithms that of a softmax is read, as LogSoftmax; a log-sigmoid is read from its torch module, by from_torch"
     if operator in ("If", "Loop", "Scan") or operator.startswith(("Sequence", "Optional")):
         return "export the network without control flow and sequences"
     return "networks are of affine, piecewise-linear and some smooth operators (see `blocklp supports`); use one of these instead"

@@ -60,6 +60,20 @@ def clip(lowering: Lowering, value: Value, low: Tensor | float | None, high: Ten
     return value if high is None else minimum(lowering, value, torch.as_tensor(high, dtype=torch.float64), name)
 
 
+def soft_shrink(lowering: Lowering, value: Value, limit: float, name: str) -> Value:
+    """``relu(x - limit) - relu(-x - limit)``.
+
+    Parameters
+    ----------
+    lowering, value, name
+        As in :func:`absolute`.
+    limit : float
+        At least 0.
+    """
+    above = lowering.relu(lowering.scale(value, 1.0, -limit, name), name)
+    return lowering.subtract(above, lowering.relu(lowering.scale(value, -1.0, -limit, name), name), name)
+
+
 def maximum(lowering: Lowering, a: Value | Tensor, b: Value | Tensor, name: str) -> Value:
     """``a + relu(b - a)``; a constant takes the place of a.
 

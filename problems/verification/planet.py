@@ -38,12 +38,12 @@ class Segment:
 
     @classmethod
     def of(cls, network: Network, node: int) -> Segment:
-        """Go backwards from a result to the activations that it is an affine function of."""
+        """Go backwards from a result to the activations that it is an affine function of; the result of one is itself."""
         wanted, sources, path = {node}, [], []
         for at in range(node, -1, -1):
             if at not in wanted:
                 continue
-            if at != node and isinstance(network.ops[at], (Relu, SmoothActivation, Input)):
+            if isinstance(network.ops[at], (Relu, SmoothActivation, Input)):
                 sources.append(at)
             else:
                 path.append(at)
@@ -92,9 +92,12 @@ class Segment:
         pending = {self.node: y.reshape(-1, *ops[self.node].shape)}
         for at in reversed(self.path):
             op, value = ops[at], pending.pop(at)
-            parts = [value, value] if isinstance(op, Add) else [op.adjoint(value)] if isinstance(op, Affine) else []
-            for before, part in zip(op.inputs, parts, strict=True):
-                send(pending, before, part)
+            if isinstance(op, Add):
+                send(pending, op.inputs[1], value)
+            else:
+                assert isinstance(op, Affine)
+                value = op.adjoint(value)
+            send(pending, op.inputs[0], value)
         return [pending[s].flatten(1) for s in self.sources]
 
     def matrix(self) -> csr_array:
@@ -159,9 +162,9 @@ class Planet:
             Those of the multipliers to start from, ``(batch, *shape)`` by ReLU.
         """
         network, batch = relaxation.network, len(cost)
-        ops, relus = network.ops, [at for at in network.ancestors(node)[:-1] if isinstance(network.ops[at], (Relu, SmoothActivation))]
+        ops, relus = network.ops, [at for at in network.ancestors(node) if isinstance(network.ops[at], (Relu, SmoothActivation))]
         made = {r: ops[r].inputs[0] for r in relus}  # the result that an activation is applied to
-        segments = {t: Segment.of(network, t) for t in (*made.values(), node)}
+        segments = {t: Segment.of(network, t) for t in (*made.values(), node) if t}  # nothing makes the input
         shared = [r for r in relus if isinstance(ops[r], SmoothActivation) or sum(r in s.sources for s in segments.values()) > 1]
         boxes = {0: (relaxation.lower, relaxation.upper), node: result} | {made[r]: relaxation.bounds[r] for r in relus}
         flat = {at: (low.flatten(1).expand(batch, -1), high.flatten(1).expand(batch, -1)) for at, (low, high) in boxes.items()}
@@ -174,13 +177,17 @@ class Planet:
             ends[r] = activated(ops[r], *flat[made[r]])
             activations[r] = model.variable(f"a{r}", len(ends[r][0][0]), lower=ends[r][0], upper=ends[r][1])
         trace = relaxation.backward(node, cost, slopes)
-        rho = {made[r]: (trace.activation[r] * trace.slope[r]).flatten(1) for r in relus} | {node: cost.flatten(1)}
+        # What each activation asks of its argument.  That of an input is left out: no block makes it, and so none pays for it.
+        asked = {r: (trace.activation[r] * trace.slope[r]).flatten(1) * (made[r] > 0) for r in relus}
+        rho = {node: cost.flatten(1)}
+        for r in relus:
+            rho[made[r]] = rho.get(made[r], 0) + asked[r]
         duals = {}
         for r in shared:
             op, pair = ops[r], flat[made[r]]
             block = hull(op.curve.name)(*pair) if isinstance(op, SmoothActivation) else ReluHull(*pair)
             model.add(block, scope=[results[made[r]], activations[r]], name=f"activation {r}")
-            duals[f"activation {r}"] = torch.stack([-rho[made[r]], trace.activation[r].flatten(1)], 2)
+            duals[f"activation {r}"] = torch.stack([-asked[r], trace.activation[r].flatten(1)], 2)
         for target, segment in segments.items():
             kinds: list[Kind] = []
             scope, lows, highs, shares = [], [], [], []
@@ -191,7 +198,7 @@ class Planet:
                 scope.append(results[0] if source == 0 else activations[source] if value else results[made[source]])
                 lows.append(low)
                 highs.append(high)
-                shares.append(torch.zeros_like(share) if source == 0 else -share if value else -rho[made[source]])
+                shares.append(torch.zeros_like(share) if source == 0 else -share if value else -asked[source])
             sizes = [low.shape[1] for low in lows]
             layer = ReluAffine(segment, kinds, sizes, torch.cat(lows, 1)[:, None], torch.cat(highs, 1)[:, None])
             name = f"layer {target}"

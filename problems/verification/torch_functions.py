@@ -132,6 +132,15 @@ def _log_sigmoid(lowering: Lowering, name: str, a: Value) -> Value:
     return smooth.sharpened(lowering, a, "softplus", -1.0, name)
 
 
+def _tanh_shrink(lowering: Lowering, name: str, a: Value) -> Value:
+    return lowering.subtract(a, lowering.smooth(a, "tanh", name), name)
+
+
+def _glu(lowering: Lowering, name: str, a: Value, dim: int = -1) -> Value:
+    value, gate = moved(lowering, name, torch.chunk, (a, 2), {"dim": dim})
+    return smooth.product(lowering, value, lowering.smooth(gate, "sigmoid", name), name)
+
+
 def _mish(lowering: Lowering, name: str, a: Value, inplace: bool = False) -> Value:
     return smooth.mish(lowering, a, name)
 
@@ -199,6 +208,16 @@ def _clamp(lowering: Lowering, name: str, a: Value, min: Any = None, max: Any = 
 
 def _hardtanh(lowering: Lowering, name: str, a: Value, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Value:
     return piecewise.clip(lowering, a, min_val, max_val, name)
+
+
+def _threshold(lowering: Lowering, name: str, a: Value, threshold: float, value: float, inplace: bool = False) -> Value:
+    if value != threshold:
+        raise UnsupportedError(f"a threshold of {threshold} with the value {value} below, to which it jumps,")
+    return piecewise.clip(lowering, a, threshold, None, name)
+
+
+def _soft_shrink(lowering: Lowering, name: str, a: Value, lambd: float = 0.5) -> Value:
+    return piecewise.soft_shrink(lowering, a, lambd, name)
 
 
 def _relu6(lowering: Lowering, name: str, a: Value, inplace: bool = False) -> Value:
@@ -361,7 +380,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "gelu": _gelu,
     "softplus": _softplus,
     **dict.fromkeys(("logsigmoid", "log_sigmoid"), _log_sigmoid),
+    "glu": _glu,
     "mish": _mish,
+    "softshrink": _soft_shrink,
+    "tanhshrink": _tanh_shrink,
+    **dict.fromkeys(("threshold", "_threshold", "threshold_"), _threshold),
     "hardswish": _hard_swish,
     **dict.fromkeys(("pow", "square"), _power),
     "softmax": _softmax(logarithm=False),
@@ -376,6 +399,9 @@ MOVES = (
     "vstack", "where",
 )  # fmt: skip
 """Functions and methods that only move elements about, or put constants in their place."""
+
+FROM_FILES = ("cumsum", "einsum", "norm", "scatter", "tril", "triu")
+"""Functions that are read from ONNX files alone, of most arguments."""
 
 
 def _sizes(given: tuple[Any, ...]) -> list[int]:

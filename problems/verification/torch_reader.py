@@ -19,7 +19,15 @@ from blocklp.problems.verification.comparison import UNIT, compare, random_point
 from blocklp.problems.verification.convolutions import Window
 from blocklp.problems.verification.lowering import Lowering, Value
 from blocklp.problems.verification.network import Network
-from blocklp.problems.verification.torch_functions import FUNCTIONS, MOVES, UnsupportedError, constant_of, map_nested, moved
+from blocklp.problems.verification.torch_functions import (
+    FROM_FILES,
+    FUNCTIONS,
+    MOVES,
+    UnsupportedError,
+    constant_of,
+    map_nested,
+    moved,
+)
 
 
 def from_torch(module: nn.Module, input_shape: int | Sequence[int]) -> Network:
@@ -30,8 +38,8 @@ def from_torch(module: nn.Module, input_shape: int | Sequence[int]) -> Network:
     module : Module
         In evaluation mode.  Its ``forward`` takes one batch ``(1, *input_shape)`` and may use linear layers, convolutions and
         their transposes, batch normalisation, pools, padding, interpolation, piecewise-linear activations (ReLU, LeakyReLU,
-        PReLU, ReLU6, Hardtanh, Hardsigmoid, clamp, abs, max, min), smooth ones (sigmoid, tanh, erf, softplus, log-sigmoid, SiLU,
-        GELU, Mish, Hardswish), products and small powers of results, functions that move elements (cat, slices, split, expand,
+        PReLU, ReLU6, Hardtanh, Hardsigmoid, Softshrink, a Threshold with its threshold as the value below, clamp, abs, max, min),
+        smooth ones (sigmoid, tanh, erf, softplus, log-sigmoid, SiLU, GELU, Mish, Hardswish, Tanhshrink, GLU), products and small powers of results, functions that move elements (cat, slices, split, expand,
         flip, ...), sums and means, constants that shift or scale, and a softmax as its last layer.
     input_shape : int or sequence of int
         Shape of one sample.
@@ -132,8 +140,10 @@ class _Interpreter:
                 self.logits = node.all_input_nodes[0].name
             return found
         except UnsupportedError as error:
-            told = f"{where}: {error} is not supported; use one of the layers that help(from_torch) and docs/verification.md name"
-            raise ModelError(told) from error
+            told = "use one of the layers that help(from_torch) and docs/verification.md name"
+            if word in FROM_FILES:
+                told = "export the module by torch.onnx.export, and read the file by read_onnx"
+            raise ModelError(f"{where}: {error} is not supported; {told}") from error
         except ShapeError as error:
             raise ShapeError(f"{where}: {error}") from error
         except ModelError as error:
@@ -268,6 +278,7 @@ def _word(target: Any) -> str:
 # Layers that are functions, and the attributes that these take in order.
 BY_FUNCTION: dict[type[nn.Module], tuple[str, tuple[str, ...]]] = {
     nn.GELU: ("gelu", ("approximate",)),
+    nn.GLU: ("glu", ("dim",)),
     nn.Hardsigmoid: ("hardsigmoid", ()),
     nn.Hardswish: ("hardswish", ()),
     nn.Hardtanh: ("hardtanh", ("min_val", "max_val")),  # ReLU6 among them
@@ -280,7 +291,10 @@ BY_FUNCTION: dict[type[nn.Module], tuple[str, tuple[str, ...]]] = {
     nn.Sigmoid: ("sigmoid", ()),
     nn.Softmax: ("softmax", ("dim",)),
     nn.Softplus: ("softplus", ("beta", "threshold")),
+    nn.Softshrink: ("softshrink", ("lambd",)),
     nn.Tanh: ("tanh", ()),
+    nn.Tanhshrink: ("tanhshrink", ()),
+    nn.Threshold: ("threshold", ("threshold", "value")),
     nn.Upsample: ("interpolate", ("size", "scale_factor", "mode", "align_corners", "recompute_scale_factor")),
 }
 
