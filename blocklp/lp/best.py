@@ -68,7 +68,7 @@ class Best:
     x : ndarray
         The best point.
     terms : float
-        Size of the terms of the values.
+        Size of the terms of the value that was offered last.
     last : ndarray
         The prices that were offered last.
     """
@@ -172,9 +172,7 @@ class Best:
         outside = np.abs(x[self._assuming.declared]).max(initial=0.0) > self._assuming.reach
         if feasible and outside and value < self.primal:  # better than all points that were assumed
             self._assuming = _Bound(price=self.last)
-        ends = (self.program.row_lower, self.program.row_upper)
-        sides = np.maximum(*(np.where(np.isfinite(end), np.abs(end), 0.0) for end in ends))
-        self.terms = float(np.abs(self.program.c) @ np.abs(x) + np.abs(price) @ sides)
+        self.terms = float(np.abs(self.program.c) @ np.abs(x))
         cut = self.cut()
         low, high = self.implied()
         if (low > high).any():

@@ -24,6 +24,9 @@ from blocklp.tables import Table, Tabled, plural
 FAR, LOOK = 0.5, 0.5
 """Gap above which rays are looked for after a round; time for that, over all so far and a second."""
 
+CROSSED = 1e-9
+"""Excess of a lower bound over the upper one that is rounding, relative to this or to 1."""
+
 
 @dataclass(frozen=True, repr=False)
 class LinearSolution(Tabled):
@@ -133,7 +136,8 @@ def solve_linear_program(
     checked(program)
     began = deadline.elapsed()
     sign = -1.0 if program.maximize else 1.0
-    least = replace(program, c=sign * program.c, offset=sign * program.offset, maximize=False)
+    cost, offset = sign * program.c, sign * program.offset
+    least = replace(program, c=cost, offset=offset, maximize=False, lower=_uncrossed(program))
     start = _start(program, warm_start, sign)
     reduced = presolved(least, deadline.left()) if presolve and start is None else None
     doubted = reduced is not None and reduced.program is None
@@ -173,6 +177,12 @@ def checked(program: LinearProgram) -> None:
         if np.isnan(getattr(program, name)).any():
             rule = "give numbers, infinite ones where there is no bound"
             raise NonFiniteError(f"{name} of the linear program holds NaN; {rule}")
+
+
+def _uncrossed(program: LinearProgram) -> Array:
+    """Lower bounds, those at the upper ones that are above these by rounding alone."""
+    low, high = program.lower, program.upper
+    return np.where((low > high) & (low - high <= CROSSED * np.maximum(1.0, np.abs(high))), high, low)
 
 
 def _start(program: LinearProgram, given: LinearSolution | None, sign: float) -> tuple[Array, Array] | None:

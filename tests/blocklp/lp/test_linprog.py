@@ -70,6 +70,34 @@ def test_statuses_are_scipys_whatever_the_units_of_variables(shard: int) -> None
     assert min(found.values()) >= 10
 
 
+@pytest.mark.parametrize("most", [1e9, 1e12, 1e15, 1e18])
+def test_bounds_far_from_the_optimum_neither_weaken_the_bound_nor_excuse_a_gap(most: float) -> None:
+    """x + 2y + 3z, x + y >= pi and y + z >= 1: pi - 1 + 2, whatever the variables may be at most."""
+    found = bl.linprog([1.0, 2, 3], [[-1, -1, 0], [0, -1, -1]], [-np.pi, -1], bounds=(0, most))
+    assert found.status == 0 and found.fun == pytest.approx(np.pi + 1, rel=1e-12)
+    assert (np.pi + 1) * (1 - 1e-9) <= found.bound <= np.pi + 1
+
+
+def test_bounds_that_cross_by_rounding_are_one_value() -> None:
+    found = bl.linprog([1.0, -2], bounds=[(1, 1 - 1e-12), (0, 1)])
+    assert found.status == 0 and found.bound <= found.fun == pytest.approx(-1)
+    assert bl.linprog([1.0, -2], bounds=[(1, 1 - 1e-6), (0, 1)]).status == 2
+
+
+def test_rays_in_columns_of_very_different_scale_are_found() -> None:
+    """Costs of the cone of recession differ by nine orders; HiGHS gives it up as it is."""
+    found = bl.linprog(
+        [-30000.0, -20000, -2e-05, -0.0001, -200, -1e-05],
+        [[0, -0.3, 1e-6, -2e5, -0.2, -3e6], [0, 0.2, 2e-6, -2e5, 0, 0]],
+        [-9799998.699996, -799998.799992],
+        [[0.2, 0, 3000, 0.01, -20, 0.02], [0.3, 0.0003, 0, 0.01, -30, 0], [0.3, 0.0002, -1000, -0.02, 20, 0]],
+        [11960.7, -59.0597, -3959.1798],
+        bounds=[(2, None), (0, 2), (None, 6), (None, None), (None, None), (2, None)],
+        options={"time_limit": 10},
+    )
+    assert found.status == 3
+
+
 def test_infeasible_and_unbounded_have_scipys_statuses() -> None:
     for data in (
         {"c": [1.0], "A_ub": [[1.0], [-1.0]], "b_ub": [0.0, -1.0]},
