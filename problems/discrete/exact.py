@@ -27,6 +27,8 @@ REASONS = {
     Status.STALLED: "Some part could not be solved; the bound counts it.",
 }
 
+TOO_LARGE = "Coefficients are too large for sums without rounding; labels are the best but for that."
+
 Callback = Callable[[SearchEvent], Any]
 
 
@@ -214,8 +216,8 @@ class ExactRun:
     def _count(self, nodes: int) -> None:
         self.nodes += nodes
 
-    def result(self, labels: Tensor, energy: float, bound: float, seconds: float) -> ExactResult:
-        """Return what was found, and that it is proved unless the status says otherwise.
+    def result(self, labels: Tensor, energy: float, bound: float, step: float, seconds: float) -> ExactResult:
+        """Return what was found, and that it is proved unless the status or the bound says otherwise.
 
         Parameters
         ----------
@@ -223,9 +225,15 @@ class ExactRun:
             ``(n,)``: labels.
         energy, bound : float
             Their value and a bound on that of all.
+        step : float
+            Least difference of two values; 0 where nothing is known of it.
         seconds : float
             Time taken.
         """
+        # Both results are rounded once, with an offset that may be much larger than the step.
+        apart = abs(energy - bound)
+        if self.status is Status.OPTIMAL and apart >= step > 0 and apart > math.ulp(energy):
+            self.status, self.detail = Status.STALLED, TOO_LARGE
         proven = self.status in (Status.OPTIMAL, Status.INFEASIBLE)
         return ExactResult(labels, energy, bound, proven, self.nodes, seconds, self.status, self.detail)
 
@@ -253,7 +261,7 @@ class ExactResult(Tabled):
     status : Status
         ``OPTIMAL``, ``INFEASIBLE``, ``TIME_LIMIT``, ``INTERRUPTED`` or ``STALLED``; ``reason`` is the sentence.
     detail : str
-        What the search did without for lack of time.
+        What the search did without for lack of time, or why the labels are not proved to be the best.
     """
 
     labels: Tensor
@@ -275,7 +283,8 @@ class ExactResult(Tabled):
     @property
     def reason(self) -> str:
         """Why the search ended."""
-        return f"{REASONS[self.status]} {self.detail}".strip() if self.status is Status.TIME_LIMIT else REASONS[self.status]
+        has_detail = self.status in (Status.TIME_LIMIT, Status.STALLED)
+        return f"{REASONS[self.status]} {self.detail}".strip() if has_detail else REASONS[self.status]
 
     @property
     def gap(self) -> float:

@@ -21,6 +21,8 @@ FloatArray = NDArray[np.float64]
 
 LARGEST = 2.0**48
 """Sum of the magnitudes of the integers: eighths of them, and doubles, are then added up exactly too."""
+WHOLE = 2.0**53
+"""Sum of magnitudes below which float64 holds all sums of whole numbers."""
 NEAR = 1e-9
 """Values that are no multiples of a common number are not told apart below this share of the sum of all magnitudes."""
 
@@ -52,11 +54,14 @@ class Unit:
         Whether all given values are multiples of it.
     near : float
         ``NEAR`` if the values were rounded to a grid that is not their own, else 0.
+    step : float
+        Least difference of two different sums of the values; 0 where nothing is known of it.
     """
 
     size: Fraction
     exact: bool
     near: float
+    step: float
 
     @classmethod
     def of(cls, values: FloatArray, total: float) -> Unit:
@@ -69,11 +74,15 @@ class Unit:
             A bound of their sums, finite, which must stay below ``LARGEST`` units.
         """
         if total == 0:
-            return cls(Fraction(1), True, 0.0)
+            return cls(Fraction(1), True, 0.0, 0.0)
         integral = Exact.of(values)
         common = math.gcd(*integral.integers.tolist()) * Fraction(2) ** integral.exponent
         if total / common < LARGEST:
-            return cls(common, True, 0.0)
+            return cls(common, True, 0.0, float(common))
+        # A power of two; one below the least float64 would have been a common divisor.
+        grid = Fraction(2) ** math.ceil(math.log2(total / LARGEST) + 1)
+        if common.denominator == 1 and float(np.abs(values).sum()) < WHOLE:  # not meant as decimals
+            return cls(grid, False, 0.0, float(common))
         for power in range(math.floor(math.log10(total)), -308, -1):
             step = 10.0**power
             if total / step >= LARGEST:
@@ -81,10 +90,9 @@ class Unit:
             ratio = values / step
             whole = np.rint(ratio)
             if (np.abs(ratio - whole) <= 1e-15 * np.abs(whole)).all():
-                common = Fraction(10) ** power * math.gcd(*map(int, whole))
-                return cls(common, False, 0.0)
-        # A power of two; one below the least float64 would have been a common divisor.
-        return cls(Fraction(2) ** math.ceil(math.log2(total / LARGEST) + 1), False, NEAR)
+                size = Fraction(10) ** power * math.gcd(*map(int, whole))
+                return cls(size, False, 0.0, float(size))
+        return cls(grid, False, NEAR, 0.0)
 
     def whole(self, values: FloatArray) -> FloatArray:
         """Return the nearest integers, as floats."""

@@ -26,10 +26,11 @@ from blocklp.problems.discrete.pipeline import Bracket, minimised, proved
 from blocklp.problems.discrete.reduced import Reduced
 from blocklp.problems.discrete.tightened_search import BUDGET, Branching, Fixings, better, search_tightened
 from blocklp.problems.discrete.tightening import Labelled
+from blocklp.problems.discrete.together import before
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.messages import SLOWS, passed
 from blocklp.problems.mrf.reductions import reduced
-from blocklp.problems.mrf.relaxation import relax
+from blocklp.problems.mrf.relaxation import STATING, relax, stating_seconds
 from blocklp.problems.mrf.rounding import alone, improved, incumbent
 from blocklp.problems.mrf.tightening import tightening_of
 from blocklp.problems.qpbo.arrays import FloatArray, IntArray
@@ -38,6 +39,9 @@ from blocklp.status import Status
 
 FIRST = 0.2
 """Share of the time left that goes to a first labelling, at most."""
+
+REDUCING = 1e-5
+"""Seconds for each variable and factor that it takes to begin reductions and to state what they leave."""
 
 AS_FUNCTION = 16
 """Sums of so many times the entries come up where tables are stated as quadratic functions."""
@@ -102,7 +106,7 @@ def solve_mrf_exactly(
     elif energy >= mrf.top:
         # No labelling below the top is known; where the best of all is, rounding alone left the bound below it.
         energy, run.status = math.inf, Status.STALLED if run.status is Status.OPTIMAL else run.status
-    return run.result(torch.tensor(found.labels), energy, bound, deadline.elapsed() - began)
+    return run.result(torch.tensor(found.labels), energy, bound, unit.step, deadline.elapsed() - began)
 
 
 def _charge(unit: Unit, values: list[FloatArray], whole: list[FloatArray], sizes: FloatArray) -> Fraction:
@@ -138,7 +142,7 @@ class Energies:
     near: float
 
     def seconds(self, problem: Mrf) -> float:
-        """Return nothing: reductions look at the clock themselves."""
+        """Return nothing: where there is no time for reductions they are left out, and the search looks at the clock itself."""
         return 0.0
 
     def least(self, problem: Mrf) -> float:
@@ -150,8 +154,11 @@ class Energies:
         return np.asarray(alone(problem).numpy())
 
     def reduce(self, problem: Mrf, run: ExactRun) -> Reduced[Mrf]:
-        """Drop labels, minimise out variables of at most two neighbours, and split."""
-        return reduced(problem, run.deadline, run.settings.reduced_table)
+        """Drop labels, minimise out variables of at most two neighbours, and split; nothing where there is no time for that."""
+        seconds = REDUCING * (problem.n + len(problem.factors))
+        if not run.deadline.affords(2 * seconds):
+            return Reduced(0.0, (problem,), lambda found: found[0])
+        return reduced(problem, before(run.deadline, seconds), run.settings.reduced_table)
 
     def search(self, part: Mrf, found: Bracket) -> None:
         """Eliminate where tables are small; else minimise as a quadratic function, or branch by labels."""
@@ -172,10 +179,11 @@ class Energies:
 
     def _searched(self, mrf: Mrf, grid: Grid, found: Bracket) -> None:
         run = found.run
-        best = incumbent(mrf, run.deadline.within(FIRST * run.deadline.left()))
+        stating = stating_seconds(mrf)
+        share = FIRST if run.deadline.affords(stating) else 1.0
+        best = incumbent(mrf, run.deadline.within(share * run.deadline.left()))
         found.labels = best.labels.numpy()
-        if run.over():
-            return
+        run.deadline.check(STATING, stating)
         relaxation = relax(mrf, "edges", time_limit=run.deadline)
         columns = [relaxation.views[i,].index for i in range(mrf.n)]
         some = _SomeLabels(self, mrf, np.cumsum([0, *(len(c) for c in columns)]), best)

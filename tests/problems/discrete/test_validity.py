@@ -124,6 +124,37 @@ def test_minima_at_every_scale(kind, way, all_labellings):
         check_minimum(qubo, found, all_labellings(qubo.n))
 
 
+@pytest.mark.parametrize("size", [10**11, 10**12, 10**14, 10**15])
+def test_whole_numbers_are_proved_to_the_last_unit_or_not_at_all(size, all_labellings):
+    """Sums of less than 2^53 are told apart by whoever states them, and by Fractions."""
+    rng = np.random.default_rng(size % 97)
+    for _ in range(25):
+        n = int(rng.integers(1, 5))
+        pairs = random_pairs(rng, n)
+        linear, quadratic = (rng.integers(-1, 2, k) * size + rng.integers(-3, 4, k) * 1.0 for k in (n, len(pairs)))
+        qubo = Qubo.from_terms(linear, pairs, quadratic)
+        if not 0 < np.abs([*linear, *quadratic]).sum() < 2**53:
+            continue
+        factors = [((i,), [0, a]) for i, a in enumerate(linear)]
+        factors += [((i, j), [[0, 0], [0, a]]) for (i, j), a in zip(pairs.tolist(), quadratic, strict=True)]
+        least = min(exact_energies(qubo, all_labellings(n)))
+        for found in (solve_qpbo_exactly(qubo), solve_mrf_exactly(Mrf([2] * n, factors))):
+            assert found.bound <= least
+            assert found.energy == least if found.proven else found.energy - found.bound >= 1
+        graph = WeightedGraph.from_edges(np.abs(linear), pairs)
+        heaviest = solve_mis_exactly(graph)
+        check_heaviest(graph, heaviest, all_labellings(n))
+        assert heaviest.bound - heaviest.energy < 1 or not heaviest.proven
+    assert found.proven or size > 10**11
+
+
+def test_neighbouring_whole_numbers_are_not_decimals():
+    """Both are 3e15 to fifteen digits."""
+    found = solve_mis_exactly(WeightedGraph.from_edges([2999999999999998.0, 3000000000000001.0], [(0, 1)]))
+    assert found.bound == 3000000000000001 and found.proven == (found.energy == found.bound)
+    assert found.proven or "too large for sums without rounding" in found.reason
+
+
 def cut_of_two(seed):
     """Two components without a persistent label, whose roof dual is half of all weights."""
     pairs = [(i, j) for i in range(10) for j in range(i) if (i < 5) == (j < 5)]
