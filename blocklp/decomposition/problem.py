@@ -266,14 +266,19 @@ class Decomposition:
     def cost_terms(self) -> tuple[Tensor, Tensor]:
         r"""Return :math:`\sum_j |c_j| reach_j` and :math:`\sum_j |c_j|`, both ``(batch,)``.
 
-        Variables reach no further than rows ask for.
+        Variables reach no further than rows ask for.  Where all are fixed at zero, their copies are not: sums
+        that are zero are those of :attr:`extent`.
         """
         cost, reach = self.cost.abs(), self.reach
         if self.rows is not None:  # bounds of variables may be far beyond what rows ask for
             asked = self.rows.asked(cost.shape[1])
             most = self.totals.greatest(asked.amax(1, keepdim=True))
             reach = torch.where(most > 0, torch.minimum(reach, torch.where(asked > 0, asked, most)), reach)
-        return self.totals.over_variables(cost * reach), self.totals.over_variables(cost)
+        total = self.totals.over_variables
+        terms = total(cost * reach)
+        if self.beyond is not None:
+            terms = torch.where(terms > 0, terms, total(cost * self.extent))
+        return terms, total(cost)
 
     def sizes(self, x: Tensor) -> Tensor:
         """Magnitudes of the entries of points, both ``(batch, variables)``, of which errors are small parts.

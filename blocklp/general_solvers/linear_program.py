@@ -334,7 +334,7 @@ def without_single_entries(program: LinearProgram) -> LinearProgram:
 
 
 def program_of(lp: Any) -> LinearProgram:
-    """The LP that a ``highspy.HighsLp`` holds; integers are relaxed, and semi-continuous variables may be zero."""
+    """The LP that a ``highspy.HighsLp`` holds, with integers relaxed, semi-continuous ones as far as zero."""
     import highspy
 
     shape = lp.num_row_, lp.num_col_

@@ -21,8 +21,8 @@ TOLERANCE = 1e-9
 POLL = 0.1
 """Seconds between two looks for Ctrl-C while HiGHS runs."""
 
-PRIMAL_SIMPLEX, EQUILIBRATED = 4, 3
-"""HiGHS's numbers of that strategy, and of scaling rows and columns by each other whatever their entries."""
+DUAL_SIMPLEX, PRIMAL_SIMPLEX, EQUILIBRATED = 1, 4, 3
+"""HiGHS's numbers of its simplex methods, and of scaling rows and columns whatever their entries."""
 
 
 @functools.cache

@@ -119,11 +119,12 @@ class Best:
     def implied(self) -> tuple[Array, Array]:
         """Bounds of the variables ``(variables,)`` at all points whose value is below :meth:`cut`.
 
-        A lower bound above its upper one proves that there is no such point.  Bounds far beyond the best point
-        give way to tighter ones that rows imply.
+        A lower bound above its upper one proves that there is no such point.  Bounds far beyond the best
+        point give way to tighter ones that rows imply.
         """
         low, high, far = self.program.lower, self.program.upper, self._far() or math.inf
-        near = replace(self.program, lower=np.where(low < -far, -np.inf, low), upper=np.where(high > far, np.inf, high))
+        below_far, above_far = np.where(low < -far, -np.inf, low), np.where(high > far, np.inf, high)
+        near = replace(self.program, lower=below_far, upper=above_far)
         implied = implied_bounds(below(near, self.cut()), self.deadline)
         return np.maximum(low, implied[0]), np.minimum(high, implied[1])
 

@@ -10,6 +10,7 @@ import numpy as np
 from blocklp.deadline import Deadline
 from blocklp.general_solvers.linear_program import Array, LinearProgram, loaded_highs
 from blocklp.general_solvers.simplex_turns import run_within
+from blocklp.general_solvers.small_lp import DUAL_SIMPLEX, PRIMAL_SIMPLEX
 from blocklp.lp.best import needed
 from blocklp.lp.closing import proved_closed
 from blocklp.lp.implied_bounds import implied_bounds
@@ -23,8 +24,8 @@ TRACE = 1e-9
 ALONG = 1e-9
 """Largest violation of the recession cone by a ray, relative to its terms."""
 
-DUAL, PRIMAL, UNLIMITED = 1, 4, 2**31 - 1
-"""HiGHS's numbers of its simplex methods: one for contradictions, one for points; their iterations."""
+UNLIMITED = 2**31 - 1
+"""Iterations of the simplex methods."""
 
 LENGTHS = (0.0, 1.0, 1e2, 1e4)
 """Of a ray from the origin, at which points are tried, over the largest number that a row asks for."""
@@ -55,7 +56,7 @@ def verdict(program: LinearProgram, seconds: float) -> Status | None:
     ray = _falling_ray(program, deadline)
     if ray is not None and (_has_point_along(program, ray) or _has_point(program, deadline)):
         return Status.UNBOUNDED
-    highs = _without_costs(program, DUAL)
+    highs = _without_costs(program, DUAL_SIMPLEX)
     if run_within(highs, deadline.left(), UNLIMITED) != highspy.HighsModelStatus.kInfeasible:
         return None
     rays = (_of_a_row(program), np.array(highs.getDualRay()[2]))
@@ -99,7 +100,7 @@ def _has_point(program: LinearProgram, deadline: Deadline) -> bool:
     """Whether the primal simplex method finds a feasible point."""
     import highspy
 
-    highs = _without_costs(program, PRIMAL)
+    highs = _without_costs(program, PRIMAL_SIMPLEX)
     if run_within(highs, deadline.left(), UNLIMITED) != highspy.HighsModelStatus.kOptimal:
         return False
     return violation(program, np.array(highs.getSolution().col_value)) <= FEASIBLE

@@ -153,6 +153,8 @@ class DantzigWolfe(Method):
             if found is not None:
                 points[i, : problem.in_blocks] = torch.from_numpy(found.points).to(points)
                 duals[i], paid[i] = torch.from_numpy(found.duals).to(duals), found.paid
+            elif (ray := own.master.ray()) is not None:  # no point is feasible
+                duals[i], own.ended = torch.from_numpy(ray).to(duals), True
         answers, value = problem.min_oracle(duals)
         return replace(state, duals=duals, value=value, points=points, answers=answers, paid=paid)
 

@@ -31,7 +31,13 @@ import torch
 from blocklp.decomposition.problem import Decomposition
 from blocklp.decomposition.rows import CouplingRows
 from blocklp.general_solvers.simplex_turns import run_within
-from blocklp.general_solvers.small_lp import EQUILIBRATED, PRIMAL_SIMPLEX, TOLERANCE, quiet_highs
+from blocklp.general_solvers.small_lp import (
+    DUAL_SIMPLEX,
+    EQUILIBRATED,
+    PRIMAL_SIMPLEX,
+    TOLERANCE,
+    quiet_highs,
+)
 from blocklp.methods.master_layout import Array, MasterLayout, Numbers, of_instance, selection, stacked
 from blocklp.methods.shrinking import shrinking
 
@@ -174,9 +180,14 @@ class RestrictedMaster:
 
         if self.refused:
             return None
+        kinds = highspy.HighsModelStatus
         status = run_within(self.highs, seconds, iterations)
-        self.infeasible = status == highspy.HighsModelStatus.kInfeasible
-        if status != highspy.HighsModelStatus.kOptimal:
+        if self.layout.blocks and status not in (kinds.kTimeLimit, kinds.kIterationLimit):
+            self.highs.setOptionValue("simplex_strategy", PRIMAL_SIMPLEX)
+            if status == kinds.kUnknown:  # the dual simplex method may end with reduced costs of a wrong sign
+                status = run_within(self.highs, seconds, iterations)
+        self.infeasible = status == kinds.kInfeasible
+        if status != kinds.kOptimal:
             return None
         found = self.highs.getSolution()
         x, dual = np.array(found.col_value), np.array(found.row_dual)
@@ -196,17 +207,19 @@ class RestrictedMaster:
         return MasterSolution(value, points, duals, convexity, violation, np.concatenate(priced), paid)
 
     def ray(self) -> Array | None:
-        """Multipliers ``(copies and prices,)`` along the ray by which HiGHS finds the LP infeasible.
+        """Multipliers ``(copies and prices,)`` along the ray by which HiGHS finds the master infeasible.
 
         They are worth more than any point costs within the bounds of variables: a proof for whoever evaluates
-        them.  None where HiGHS has no ray, or one that proves nothing, and where blocks are known by points.
+        them.  None where HiGHS has no ray, or one that proves nothing.  Rows of blocks known by points may be
+        violated, so that the others contradict each other alone.
         """
-        if not self.infeasible or self.layout.blocks:
+        if not self.infeasible:
             return None
         ray = np.array(self.highs.getDualRay()[2])
         ends = np.sort([self.cost * self.lower, self.cost * self.upper], axis=0).sum(1)
-        for dual in (ray, -ray) if len(ray) == len(self.row_unit) else ():
-            price = dual / self.row_unit
+        first = self.layout.blocks
+        for dual in (ray, -ray) if len(ray) else ():
+            price = dual[first : first + len(self.row_unit)] / self.row_unit
             side = np.where(price > 0, self.row_lower, np.where(price < 0, self.row_upper, 0.0))
             price, side = np.where(np.isfinite(side), price, 0.0), np.where(np.isfinite(side), side, 0.0)
             left = -(self.priced_variables @ price)
@@ -265,7 +278,8 @@ class RestrictedMaster:
         tight = {f"{kind}_feasibility_tolerance": TOLERANCE for kind in ("primal", "dual")}
         # Units make the largest entry of each row 1, which HiGHS takes for well scaled.
         scaled = {"simplex_scale_strategy": EQUILIBRATED, "small_matrix_value": LEAST_ENTRY}
-        strategy = {"simplex_strategy": PRIMAL_SIMPLEX} if self.layout.blocks else scaled
+        # Without a basis the dual simplex method is quicker; points that join leave the basis feasible.
+        strategy = {"simplex_strategy": DUAL_SIMPLEX} if self.layout.blocks else scaled
         options = {"presolve": "off", "solver": "simplex", **tight, **strategy}
         for name, value in options.items():
             self.highs.setOptionValue(name, value)

@@ -18,7 +18,7 @@ from torch import Tensor
 from blocklp.blocks.capabilities import integer_constraints_of, stated_rows_of
 from blocklp.deadline import Deadline
 from blocklp.decomposition.problem import Group
-from blocklp.decomposition.valid_bounds import box_minimum
+from blocklp.decomposition.valid_bounds import CANCELLED, box_minimum
 from blocklp.engine.points import feasible
 from blocklp.kernels.plan import Plan
 from blocklp.language.expression import Expression, Term
@@ -52,8 +52,8 @@ DIVED = 0.2
 BACK = 20
 """Steps back after which a dive ends."""
 
-CANCELLED = 1e-3
-"""Part of the terms of a value below which it counts as zero."""
+ZERO = 1e-6
+"""Part of the terms of values at the bounds of the variables below which a value counts as zero."""
 
 ROUNDED_UP = 1e-9
 """Part of a value by which bounds are lowered before they are rounded up to what a value can be."""
@@ -145,6 +145,7 @@ class IntegerProgram:
             self.simplex = replace(self.simplex, program=program)
         relaxed = self.relaxation(self.low[None], self.high[None].maximum(self.low))
         self.exact = relaxed.compile().decomposition()
+        self.floor = ZERO * float(self.exact.cost_terms[0][0])
         binary = self.integer & (self.low >= 0) & (self.high <= 1)
         scopes = [b.scope for b in model.blocks if stated_rows_of(b.type) is None]
         self.tells = all(bool(binary[scope].all()) for scope in scopes)  # whether points can be tested
@@ -188,7 +189,8 @@ class IntegerProgram:
 
     def allowed(self) -> float:
         """Return how far below the best value the bound may stay."""
-        return 0.0 if math.isinf(self.best) else self.tol * max(abs(self.best), CANCELLED * self.size)
+        size = max(abs(self.best), CANCELLED * self.size, self.floor)
+        return 0.0 if math.isinf(self.best) else self.tol * size
 
     def keep(self, value: float, point: Tensor) -> None:
         """Take a point as the best one."""

@@ -44,7 +44,7 @@ UNTOUCHED = SearchResult(0, 0, -math.inf, math.inf, 0.0, None, Status.INTERRUPTE
 
 @dataclass(frozen=True, repr=False)
 class ExactSolution(Tabled):
-    """The best integer points that were found, and bounds on better ones; tensors have the instance first.
+    r"""The best integer points that were found, and bounds on better ones; tensors have the instance first.
 
     Attributes
     ----------
@@ -54,7 +54,8 @@ class ExactSolution(Tabled):
     bound : Tensor
         ``(batch,)`` float64: no feasible point is better; as infinite as ``primal`` where there is none.
     gap : Tensor
-        ``(batch,)`` float64: ``|primal - bound| / max(|primal|, |bound|)``.
+        ``(batch,)`` float64: ``|primal - bound| / max(|primal|, |bound|, floor)``, with a millionth of
+        :math:`\sum_j |c_j| \max(|lo_j|, |hi_j|)` as floor.
     status : tuple of Status
         ``OPTIMAL``, ``INFEASIBLE``, ``TIME_LIMIT``, ``PASS_LIMIT`` (of nodes), ``INTERRUPTED`` or ``STALLED``
         (some relaxation could not be solved accurately enough).
@@ -167,6 +168,7 @@ def solve_exact(
     whole(batch, "batch")
     hook(callback, "callback")
     deadline, sense = Deadline.of(time_limit), Sense(model.maximizing)
+    floors = [0.0] * model.batch
     results, points, seconds = [], torch.full((model.batch, model.size), torch.nan, dtype=torch.float64), []
     interrupted = False
     for i in range(model.batch):
@@ -177,6 +179,7 @@ def solve_exact(
             with _shown(flag(verbose, "verbose")) as line:
                 try:
                     program = IntegerProgram(model, i, method, own, tol)
+                    floors[i] = program.floor
                     found = _searched(program, max_nodes, batch, executor, _listener(callback, line, sense))
                     stopped = program.stopped
                 except KeyboardInterrupt:  # while the instance was stated; searches end with what they know
@@ -188,10 +191,11 @@ def solve_exact(
             points[i] = found.point
     primal = sense.turn(torch.tensor([r.incumbent for r in results], dtype=torch.float64))
     bound = sense.turn(torch.tensor([r.bound for r in results], dtype=torch.float64))
+    gaps = [relative_gap(r.incumbent, r.bound, floor) for r, floor in zip(results, floors, strict=True)]
     made = ExactSolution(
         primal=primal,
         bound=bound,
-        gap=torch.tensor([relative_gap(r.incumbent, r.bound) for r in results], dtype=torch.float64),
+        gap=torch.tensor(gaps, dtype=torch.float64),
         status=tuple(r.status for r in results),
         x=Values(points, [model]),
         nodes=torch.tensor([r.nodes for r in results]),

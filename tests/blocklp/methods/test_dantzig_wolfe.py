@@ -10,6 +10,7 @@ from scipy.sparse.csgraph import csgraph_from_dense, dijkstra
 
 import blocklp as bl
 from blocklp.general_solvers.solvers import reference
+from blocklp.oracles import AtMostOne, Knapsack
 
 
 class Silent(bl.BlockType):
@@ -161,6 +162,33 @@ def test_an_infeasible_model_is_proved_to_be() -> None:
     m.add(x.sum() >= 1.5)
     m.minimize(x.sum())
     assert m.solve().status[0] is bl.Status.INFEASIBLE
+
+
+def choices(silent: bool) -> bl.Model:
+    """Two choices of at most one of three, and two that weigh five together where there is room for four."""
+    corners = torch.cat([torch.zeros(1, 3), torch.eye(3)]).double()[None, None]
+    m = bl.Model()
+    x = m.variable("x", (2, 3), lower=0, upper=1)
+    m.add(Silent(corners.expand(1, 2, 4, 3)) if silent else AtMostOne(3), scope=x)
+    m.add(Knapsack([2.0, 3.0], 4.0), scope=x.T)
+    m.minimize((torch.tensor([[-7.0, -8, 0], [-4, 6, 1]]).double() * x).sum())
+    return m
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_constraints_that_contradict_bounds_prove_infeasibility(silent: bool) -> None:
+    """They are in the master as they are, and leave it without a point."""
+    m = choices(silent)
+    x = m.variables["x"]
+    found = m.solve(bounds={x[:, 0]: 1}, method="dantzig-wolfe", passes=50)
+    assert found.status[0] == bl.Status.INFEASIBLE
+    assert m.solve(bounds={x[0, 0]: 1}, method="dantzig-wolfe", passes=50).status[0] == bl.Status.OPTIMAL
+
+
+def test_where_all_variables_are_fixed_at_zero_gaps_are_relative_to_copies() -> None:
+    m = choices(silent=True)
+    found = m.solve(bounds={m.variables["x"]: 0}, method="dantzig-wolfe", passes=50, tol=1e-4)
+    assert found.status[0] == bl.Status.OPTIMAL and found.primal.item() == 0 >= found.bound.item()
 
 
 def test_a_time_limit_and_a_warm_start_keep_the_bound() -> None:

@@ -170,6 +170,31 @@ def test_blocks_that_are_known_by_their_oracle_alone() -> None:
         assert found.primal.item() == pytest.approx(value) and found.status == (bl.Status.OPTIMAL,)
 
 
+class Interval(bl.BlockType):
+    """Zeros and ones of which the ones are consecutive."""
+
+    def min_oracle(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        total = torch.nn.functional.pad(cost.cumsum(-1), (1, 0))
+        highest, start = total.cummax(-1)
+        stop = (total - highest).argmin(-1, keepdim=True)
+        place = torch.arange(cost.shape[-1])
+        point = ((place >= start.gather(-1, stop)) & (place < stop)).to(cost)
+        return point, (cost * point).sum(-1)
+
+
+def test_gaps_at_an_optimum_of_zero_are_relative_to_what_costs_allow() -> None:
+    """Every weight is above the capacity, so that zero is the only point; relaxations come near it from below."""
+    cost = torch.tensor([[-7.9, 2.2, -0.58, -8.5], [-8.1, -0.68, 4.0, 4.8], [-5.9, -6.9, -4.0, -1.2]]).double()
+    m = bl.Model()
+    x = m.variable("x", (3, 4), lower=0, upper=1, integer=True)
+    m.add(Interval(), scope=x)
+    m.add(Knapsack([3.0, 2, 3], 1.0, integer=True), scope=x.T)
+    m.minimize((cost * x).sum())
+    found = bl.solve_exact(m, max_nodes=1)
+    assert found.status[0] == bl.Status.OPTIMAL and found.primal.item() == 0
+    assert found.bound.item() <= 0 and found.gap.item() <= 1e-6
+
+
 class Interrupted(WholeKnapsack):
     """Ctrl-C at some call of the oracle."""
 
