@@ -133,6 +133,9 @@ def inner(factor: object, shape: tuple[int, ...]) -> object:
     """
     given = tuple(getattr(factor, "shape", ()))
     if 0 < len(given) < len(shape):
-        need = "(x * w).sum(-1) has a sum for each row, (x * w).sum() one for all"
+        need = (
+            "of a matrix x and a vector w, numpy's x @ w is (x * w).sum(-1) and w @ x is (w[:, None] * x).sum(0); "
+            "(x * w).sum() is one sum for all"
+        )
         raise ShapeError(f"@ sums products over equal shapes, not over {shape} and {given}; {need}")
     return factor

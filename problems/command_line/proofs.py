@@ -75,6 +75,7 @@ def _network(subject: Path, proof: Path, network: list[str], max_bytes: int, dea
     from blocklp.problems.verification.answers import How, Networks, read_query, read_task
     from blocklp.problems.verification.proof import check_proof
     from blocklp.problems.verification.proof_files import read_proof
+    from blocklp.tables import plural
 
     asked = read_query(subject, max_bytes, deadline)
     how = How(real_semantics=True, max_bytes=max_bytes)
@@ -82,7 +83,8 @@ def _network(subject: Path, proof: Path, network: list[str], max_bytes: int, dea
     began = deadline.elapsed()
     found = check_proof(read, prop, read_proof(proof, read, prop, max_bytes))
     seconds = deadline.elapsed() - began
-    told = f"proved by {found['leaves']} leaves and {found['bounds']} better bounds, checked in {seconds:.2f} s"
+    leaves, better = plural(found["leaves"], "leaf", "leaves"), plural(found["bounds"], "better bound")
+    told = f"proved by {leaves} and {better}, checked in {seconds:.2f} s"
     return found | {"seconds": seconds}, f"{found['status']}\n{told}"
 
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from blocklp.problems.verification.radii import certified_radii as certified_radii
     from blocklp.problems.verification.robustness import RobustAccuracy as RobustAccuracy
     from blocklp.problems.verification.robustness import robust_accuracy as robust_accuracy
+    from blocklp.problems.verification.settings import VerifySettings as VerifySettings
     from blocklp.problems.verification.tightener import LayerBounds as LayerBounds
     from blocklp.problems.verification.torch_reader import from_torch as from_torch
     from blocklp.problems.verification.verdict import Verdict as Verdict
-    from blocklp.problems.verification.verify import VerifySettings as VerifySettings
     from blocklp.problems.verification.verify import verify as verify
     from blocklp.problems.verification.vnnlib_reader import read_property as read_property
 else:
@@ -39,7 +39,8 @@ else:
             "blocklp.problems.verification.robustness": ["RobustAccuracy", "robust_accuracy"],
             "blocklp.problems.verification.torch_reader": ["from_torch"],
             "blocklp.problems.verification.verdict": ["Verdict"],
-            "blocklp.problems.verification.verify": ["VerifySettings", "verify"],
+            "blocklp.problems.verification.settings": ["VerifySettings"],
+            "blocklp.problems.verification.verify": ["verify"],
             "blocklp.problems.verification.vnnlib_reader": ["read_property"],
         },
     )

@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -21,10 +20,11 @@ from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
 from blocklp.general_solvers.solvers import lp_solver
 from blocklp.model import Model
-from blocklp.options import numbers
-from blocklp.problems.verification.given import check_network
+from blocklp.options import numbers, whole
+from blocklp.problems.verification.given import check_network, holds, known_relaxation
 from blocklp.problems.verification.network import Network
 from blocklp.problems.verification.planet import Planet
+from blocklp.problems.verification.properties import detached
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.tightener import ENGINE, LayerBounds, Tightener, intervals
 from blocklp.tables import Table, Tabled, plural
@@ -126,7 +126,7 @@ def network_bounds(
     method: str = "slopes",
     steps: int | None = None,
     gap: bool = False,
-    known: NetworkBounds | None = None,
+    known: NetworkBounds | Relaxation | None = None,
     signs: Mapping[int, Tensor] | None = None,
     time_limit: float | Deadline = math.inf,
     solver: str = "highs",
@@ -141,7 +141,7 @@ def network_bounds(
         The network.
     lower, upper : Tensor or array_like
         Box of inputs, ``input_shape``, finite; or several boxes, ``(boxes, *input_shape)``, but for the methods of the engine
-        and "exact".
+        and "exact".  Gradients are left out.
     method : str
         "slopes" (default): the LP of every unstable neuron by ascent over slopes, layer by layer.  "interval";
         "crown": one backward pass; "alpha-crown": hidden layers by CROWN, outputs by ascent.  A method of the engine
@@ -152,8 +152,9 @@ def network_bounds(
     gap : bool
         Find primal points of the LPs, so that every bound comes with its distance to a value that is certainly not
         below the LP's optimum ("slopes", "crown", "alpha-crown").
-    known : NetworkBounds, optional
-        Bounds over a box that contains this one (or under fewer signs): only its unstable neurons are worked on.
+    known : NetworkBounds or Relaxation, optional
+        Bounds over a box that contains this one (or under fewer signs): only its unstable neurons are worked on.  Of several boxes,
+        those over one that contains all of them, or over one for each.
     signs : mapping, optional
         Position of a ReLU to ``(1 or boxes, *shape)``: 1 for neurons that are on, -1 for those that are off, 0 for others.
     time_limit : float or Deadline
@@ -174,7 +175,8 @@ def network_bounds(
     MissingDependencyError, BlocklpError
         If the LP code of "exact" is not installed, or its licence does not cover the LPs.
     ShapeError, ModelError
-        If the box does not fit, is empty or not finite, or if the signs contradict each other.
+        If the box does not fit, is empty or not finite, if the signs contradict each other, or if ``known`` is of another network
+        or a box that does not contain this one.
 
     Examples
     --------
@@ -194,9 +196,9 @@ def network_bounds(
     if method == "exact" and len(network.activations) > len(network.relus):
         raise OptionError("method 'exact' bounds piecewise-linear networks alone; use 'slopes' for smooth activations")
     deadline = Deadline.of(time_limit)
-    if steps is not None and steps < 1:
-        raise OptionError(f"steps is {steps}; it must be positive")
-    lower, upper = (own if isinstance(own, Tensor) else torch.as_tensor(np.asarray(own)) for own in (lower, upper))
+    passes = STEPS[method] if steps is None else whole(steps, "steps")
+    relaxation = known_relaxation(known, network)
+    lower, upper = (numbers(detached(own), side) for own, side in ((lower, "lower"), (upper, "upper")))
     several = lower.dim() == len(network.input_shape) + 1
     for side, tensor in (("lower", lower), ("upper", upper)):
         if tuple(tensor.shape[several:]) != network.input_shape or tensor.shape != lower.shape or not tensor.numel():
@@ -212,18 +214,20 @@ def network_bounds(
     if several and method in (*ENGINE, "exact"):
         raise OptionError(f"method {method!r} takes one box at a time; call it for each, or use 'slopes' or 'crown'")
     began = time.perf_counter()
-    low, high = (t.to(network.device, torch.float64) for t in (lower, upper))
+    low, high = ((t if several else t[None]).to(network.device) for t in (lower, upper))
+    if relaxation is not None and not holds(relaxation, low, high, None):
+        raise ModelError("known bounds are not those of a box that holds this one; compute them for one that does")
     tightener = Tightener(
         network.to(torch.float64, network.device),
-        low if several else low[None],
-        high if several else high[None],
-        STEPS[method] if steps is None else steps,
+        low,
+        high,
+        passes,
         gap,
         deadline,
         signs=signs or {},
         method=method,
         solver=solver,
-        known={} if known is None else known.relaxation.bounds,
+        known={} if relaxation is None else relaxation.bounds,
     )
     layers: list[LayerBounds] = []
     tightener.run(lambda layer: layers.append(layer if several else layer.box(0)))

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
-from blocklp.errors import ModelError, ShapeError
+from blocklp.errors import ModelError, OptionError, ShapeError
+from blocklp.options import of_type
 from blocklp.oracles.curves import Curve
 from blocklp.problems.verification.heads import Softmax
+from blocklp.problems.verification.operation_matrices import sparse_if_few
 from blocklp.problems.verification.operations import (
     Add,
     Affine,
@@ -31,8 +33,6 @@ from blocklp.problems.verification.operations import (
     Sparse,
 )
 
-SMALL_MATRIX, FEW_ENTRIES = 10_000, 30
-"""Entries of a matrix that is left as it is, and how many times more entries than nonzero ones one has that becomes sparse."""
 WEIGHTED = (Linear, Conv, Scale, Sparse)
 
 
@@ -169,7 +169,20 @@ class Network:
         return results
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Outputs ``(batch, outputs)`` for inputs ``(batch, *input_shape)``."""
+        """Outputs ``(batch, outputs)`` for inputs ``(batch, *input_shape)`` in the precision of the network and where it is.
+
+        Raises
+        ------
+        OptionError
+            The inputs are no tensor, or one of another precision.
+        ShapeError
+            They have the wrong shape.
+        """
+        of_type(x, Tensor, "x", f"a tensor of inputs {self.input_shape} in {self.dtype}, with a dimension of inputs in front")
+        if x.dtype != self.dtype and any(isinstance(op, WEIGHTED) for op in self.ops):
+            raise OptionError(
+                f"{self.name} is in {self.dtype}, and x in {x.dtype}; give x.to({self.dtype}), or take network.to({x.dtype})"
+            )
         result = self.run(x)[-1].flatten(1)
         return result if self.head is None else self.head(result)
 
@@ -217,18 +230,6 @@ def _weights(op: Op) -> int:
     return sum(own.numel() for part in ("weight", "bias") if isinstance(own := getattr(op, part, None), Tensor))
 
 
-def _sparse_if_few(op: Op) -> Op:
-    """A matrix most of whose entries are zero as a sparse one: networks that compute minima or moves by matrices have them."""
-    if not isinstance(op, Linear) or op.weight.numel() < SMALL_MATRIX:
-        return op
-    if int(op.weight.count_nonzero()) * FEW_ENTRIES > op.weight.numel():
-        return op
-    rows, columns = op.weight.nonzero(as_tuple=True)
-    most = max(int(torch.bincount(part).max()) if len(part) else 0 for part in (rows, columns))
-    entries = op.weight[rows, columns]
-    return Sparse(op.inputs, op.shape, op.name, op.source, most + 8, rows, columns, entries, op.bias)
-
-
 class Builder:
     """Appends operations and works out their shapes; what readers use.
 
@@ -265,7 +266,7 @@ class Builder:
                 tensor = getattr(op, part, None)
                 if tensor is not None and not bool(torch.isfinite(tensor).all()):
                     raise ModelError(f"{self.name}: the {part} of {op.name} holds NaN or infinite numbers")
-        return Network(tuple(_sparse_if_few(op) for op in self.ops), self.name)
+        return Network(tuple(sparse_if_few(op) for op in self.ops), self.name)
 
     def _append(self, op: Op) -> int:
         self.take(math.prod(op.shape), op.name)

@@ -1,4 +1,4 @@
-"""Sparse matrices of affine operations, for LP codes."""
+"""Sparse matrices of affine operations: for LP codes, and in the place of matrices of few entries."""
 
 from __future__ import annotations
 
@@ -7,15 +7,31 @@ from collections.abc import Iterable
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError
 from blocklp.general_solvers.linear_program import Array
-from blocklp.problems.verification.operations import Affine, Conv, Linear, Reorder, Scale, Sparse
+from blocklp.problems.verification.operations import Affine, Conv, Linear, Op, Reorder, Scale, Sparse
 
 MOST_PRODUCTS, FORMING = 4_000_000, 5e-7
 """Multiplications of operations whose matrices are formed for speed, and seconds that it takes for each."""
+
+SMALL_MATRIX, FEW_ENTRIES = 10_000, 30
+"""Entries of a matrix that is left as it is, and how many times more entries than nonzero ones one has that becomes sparse."""
+
+
+def sparse_if_few(op: Op) -> Op:
+    """Return a matrix most of whose entries are zero as a sparse one: networks that compute minima or moves by matrices have them."""
+    if not isinstance(op, Linear) or op.weight.numel() < SMALL_MATRIX:
+        return op
+    if int(op.weight.count_nonzero()) * FEW_ENTRIES > op.weight.numel():
+        return op
+    rows, columns = op.weight.nonzero(as_tuple=True)
+    most = max(int(torch.bincount(part).max()) if len(part) else 0 for part in (rows, columns))
+    entries = op.weight[rows, columns]
+    return Sparse(op.inputs, op.shape, op.name, op.source, most + 8, rows, columns, entries, op.bias)
 
 
 def worth_forming(operations: Iterable[Affine], deadline: Deadline) -> bool:

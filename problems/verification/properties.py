@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from blocklp.errors import ModelError, NonFiniteError, OptionError, ShapeError
-from blocklp.problems.qpbo.arrays import FloatArray, as_finite, first_true
+from blocklp.options import named, of_type, shown
+from blocklp.problems.qpbo.arrays import FloatArray, as_finite, as_real, first_true
 from blocklp.problems.verification.balls import Ball
 
 BoolArray = NDArray[np.bool_]
@@ -36,19 +39,19 @@ class Row(NamedTuple):
 class Clause:
     """One way to a counterexample: x in the box ``[lower, upper]`` and ``matrix @ y <= right``.
 
-    Build clauses with ``Property.of``, ``Property.robustness`` or ``read_property``, which check them; their arrays are
-    read-only.  Clauses over the same box share the objects ``lower`` and ``upper``, so that callers can group by identity.
+    Arrays become read-only ones; those that are already are kept as they are, so that clauses over the same box share the
+    objects ``lower`` and ``upper`` and callers can group by identity.
 
     Parameters
     ----------
-    lower, upper : numpy.ndarray, shape (inputs,), float64
-        The closed box.
-    matrix : numpy.ndarray, shape (rows, outputs), float64
-        Coefficients, at least one row.
-    right : numpy.ndarray, shape (rows,), float64
-        Right-hand sides.
-    strict : numpy.ndarray, shape (rows,), bool
-        Rows that must hold with ``<``.
+    lower, upper : array_like or Tensor, shape (inputs,)
+        The closed box; float64.
+    matrix : array_like or Tensor, shape (rows, outputs)
+        Coefficients, at least one row; float64.
+    right : array_like or Tensor, shape (rows,)
+        Right-hand sides; float64.
+    strict : array_like or Tensor of bool, shape (rows,) or ()
+        Rows that must hold with ``<``; bool, ``(rows,)``.
     inside : tuple of numpy.ndarray, optional
         The least and the greatest float64 numbers, ``(inputs,)`` each, that the clause is stated for, where ``lower`` and
         ``upper`` are decimals rounded outwards: what is proved is proved of the rounded box, while a counterexample must lie
@@ -57,6 +60,17 @@ class Clause:
         The rows as they are stated, where ``matrix`` and ``right`` are rounded.
     ball : Ball, optional
         Where x is, too; clauses over the same ball share the object.
+
+    Raises
+    ------
+    NonFiniteError
+        A number is NaN or infinite.
+    ShapeError
+        An array has the wrong shape, or the ball other inputs.
+    ModelError
+        The box is empty, or an array holds no real numbers.
+    OptionError
+        ``ball`` is none.
     """
 
     lower: FloatArray
@@ -67,6 +81,27 @@ class Clause:
     inside: tuple[FloatArray, FloatArray] | None = None
     stated: tuple[Row, ...] | None = None
     ball: Ball | None = None
+
+    def __post_init__(self) -> None:
+        low, high = _finite(self.lower, "lower", "(inputs,)"), _finite(self.upper, "upper", "(inputs,)")
+        if low.shape != high.shape:
+            raise ShapeError(f"lower has shape {low.shape} and upper {high.shape}; give two vectors with one entry to each input")
+        if (bad := first_true(low > high)) is not None:
+            raise ModelError(f"the box is empty: lower[{bad}] is {low[bad]}, above upper[{bad}], which is {high[bad]}; mend one")
+        matrix, right = _finite(self.matrix, "matrix", "(rows, outputs)"), _finite(self.right, "right", "(rows,)")
+        marks = np.asarray(self.strict, dtype=np.bool_)
+        if right.shape != matrix.shape[:1] or marks.shape not in ((), right.shape):
+            raise ShapeError(
+                f"right has shape {right.shape} and strict {marks.shape}; give one entry to each of the {len(matrix)} rows of matrix"
+            )
+        if self.ball is not None:
+            of_type(self.ball, Ball, "ball", "a Ball, or None")
+            if self.ball.centre.shape != low.shape:
+                raise ShapeError(f"the ball has {len(self.ball.centre)} inputs and the box {len(low)}; give both the same ones")
+        if marks.shape != right.shape or marks.flags.writeable:
+            marks = frozen(np.broadcast_to(marks, right.shape).copy())
+        for name, array in (("lower", low), ("upper", high), ("matrix", matrix), ("right", right), ("strict", marks)):
+            object.__setattr__(self, name, array)
 
     @property
     def box(self) -> tuple[FloatArray, FloatArray]:
@@ -95,10 +130,12 @@ class Clause:
 class Property:
     """Counterexamples as a disjunction of clauses; the property *holds* iff no clause can be satisfied.
 
+    Those of two properties together are ``Property(one.clauses + other.clauses)``.
+
     Parameters
     ----------
-    clauses : tuple of Clause
-        At least one, all over the same inputs and outputs.
+    clauses : sequence of Clause
+        At least one, all over the same inputs and outputs; kept as a tuple.
     name : str
         Name of the property.
     element_type : str
@@ -109,9 +146,9 @@ class Property:
     Raises
     ------
     ModelError
-        There is no clause.
+        There is no clause, or something that is none.
     ShapeError
-        A clause has no row, or its arrays do not fit each other or those of the first clause.
+        A clause is over other inputs or outputs than the first.
     """
 
     clauses: tuple[Clause, ...]
@@ -120,19 +157,18 @@ class Property:
     network: str = "N"
 
     def __post_init__(self) -> None:
+        of_type(self.clauses, list | tuple, "clauses", "a tuple of Clause, such as the clauses of a property", ModelError)
+        object.__setattr__(self, "clauses", tuple(self.clauses))
         if not self.clauses:
             raise ModelError("a property needs at least one clause; without one it holds trivially")
-        inputs, outputs = self.clauses[0].lower.shape, self.clauses[0].matrix.shape[-1]
         for number, clause in enumerate(self.clauses):
-            rows = len(clause.right)
-            if clause.ball is not None and clause.ball.centre.shape != inputs:
-                raise ShapeError(f"clause {number} has a ball of {len(clause.ball.centre)} inputs and a box of {self.inputs}")
-            fits = clause.matrix.shape == (rows, outputs) and clause.strict.shape == clause.right.shape == (rows,)
-            if not (fits and clause.lower.shape == clause.upper.shape == inputs == (self.inputs,) and rows and outputs):
+            need = "a Clause; of a Property give its clauses, one.clauses + other.clauses for two"
+            of_type(clause, Clause, f"clauses[{number}]", need, ModelError)
+            found = len(clause.lower), clause.matrix.shape[1]
+            if found != (self.inputs, self.outputs):
                 raise ShapeError(
-                    f"clause {number} has a box of shapes {clause.lower.shape} and {clause.upper.shape}, a matrix of "
-                    f"{clause.matrix.shape}, right sides of {clause.right.shape} and strict of {clause.strict.shape}; "
-                    f"give ({self.inputs},) twice, (rows, {outputs}) and (rows,) twice, with at least one row"
+                    f"clause {number} has {found[0]} inputs and {found[1]} outputs, and clause 0 {self.inputs} and {self.outputs}; "
+                    "state a property of one network"
                 )
 
     @property
@@ -173,20 +209,8 @@ class Property:
         ModelError
             The box is empty.
         """
-        low, high = _box(lower, upper)
-        rows = np.asarray(matrix, dtype=np.float64).copy()
-        if rows.ndim != 2 or rows.size == 0:
-            raise ShapeError(f"matrix has shape {rows.shape}; give (rows, outputs) with at least one of each")
-        if not np.isfinite(rows).all():
-            row, output = np.argwhere(~np.isfinite(rows))[0].tolist()
-            raise NonFiniteError(f"matrix[{row}, {output}] is {rows[row, output]}; every entry must be finite")
-        sides = as_finite(right, "right")
-        marks = np.asarray(strict, dtype=np.bool_)
-        if sides.shape != rows.shape[:1] or marks.shape not in ((), sides.shape):
-            raise ShapeError(
-                f"right has shape {sides.shape} and strict {marks.shape}; give one entry to each of the {len(rows)} rows of matrix"
-            )
-        return cls((Clause(low, high, frozen(rows), sides, frozen(np.broadcast_to(marks, sides.shape).copy())),), name)
+        given: Any = lower, upper, matrix, right, strict
+        return cls((Clause(*given),), name)
 
     @classmethod
     def robustness(
@@ -214,13 +238,17 @@ class Property:
         NonFiniteError, ShapeError, ModelError
             The box has an entry that is not finite, has the wrong shape or is empty; or ``label`` is no class.
         """
-        if classes < 2 or not 0 <= label < classes:
-            raise ModelError(f"label is {label} of {classes} classes; give at least two classes and a label from 0")
-        low, high = _box(lower, upper)
+        try:
+            own, count = operator.index(label), operator.index(classes)
+        except TypeError:
+            raise ModelError(f"label is {shown(label)} of {shown(classes)} classes; give whole numbers") from None
+        if count < 2 or not 0 <= own < count:
+            raise ModelError(f"label is {own} of {count} classes; give at least two classes and a label from 0")
+        low, high = _finite(lower, "lower", "(inputs,)"), _finite(upper, "upper", "(inputs,)")
         zero, plain = frozen(np.zeros(1)), frozen(np.zeros(1, dtype=np.bool_))
-        identity = np.eye(classes)
-        rivals = (other for other in range(classes) if other != label)
-        rows = (frozen((identity[label] - identity[other])[None]) for other in rivals)
+        identity = np.eye(count)
+        rivals = (other for other in range(count) if other != own)
+        rows = (frozen((identity[own] - identity[other])[None]) for other in rivals)
         return cls(tuple(Clause(low, high, row, zero, plain, ball=ball) for row in rows), name)
 
     def violated(self, x: ArrayLike, y: ArrayLike, tolerance: float = 0.0) -> int | None:
@@ -248,7 +276,7 @@ class Property:
         """
         if not 0 <= tolerance < math.inf:
             raise OptionError(f"tolerance is {tolerance}; give a finite number of at least 0")
-        point, value = as_finite(np.ravel(x), "x"), as_finite(np.ravel(y), "y")
+        point, value = (as_finite(as_real(detached(part), name).ravel(), name) for part, name in ((x, "x"), (y, "y")))
         if point.size != self.inputs or value.size != self.outputs:
             raise ShapeError(f"x and y have {point.size} and {value.size} entries; give {self.inputs} and {self.outputs}")
         box: tuple[FloatArray, FloatArray] | None = None
@@ -278,10 +306,19 @@ def frozen(array: NDArray[Kind]) -> NDArray[Kind]:
     return array
 
 
-def _box(lower: ArrayLike, upper: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    low, high = as_finite(lower, "lower"), as_finite(upper, "upper")
-    if low.shape != high.shape or low.size == 0:
-        raise ShapeError(f"lower has shape {low.shape} and upper {high.shape}; give two vectors with one entry to each input")
-    if (bad := first_true(low > high)) is not None:
-        raise ModelError(f"the box is empty: lower[{bad}] is {low[bad]}, above upper[{bad}], which is {high[bad]}; mend one")
-    return low, high
+def detached(values: Any) -> Any:
+    """Return what users give as numbers without gradients, which nothing carries on from there; tensors in lists too."""
+    if isinstance(values, list | tuple):
+        return [detached(part) for part in values]
+    return values.detach() if isinstance(values, Tensor) else values
+
+
+def _finite(values: Any, name: str, form: str) -> FloatArray:
+    """Return finite numbers as a read-only array of a form, "(inputs,)" or "(rows, outputs)": the same one if it is such."""
+    array = as_real(detached(values), name)
+    if array.ndim != len(form.split()) or not array.size:
+        raise ShapeError(f"{name} has shape {array.shape}; give {form} with at least one of each")
+    if not np.isfinite(array).all():
+        where = np.argwhere(~np.isfinite(array))[0]
+        raise NonFiniteError(f"{named(name, where.tolist())} is {array[tuple(where)]}; every entry must be finite")
+    return array if array is values and not array.flags.writeable else frozen(array.copy())

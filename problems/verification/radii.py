@@ -115,7 +115,7 @@ def certified_radii(
     ModelError
         If a pixel or a class is out of range, or there are fewer than two classes.
     OptionError
-        If ``most``, the norm, the precision, the timeout, ``mean`` or ``std`` is wrong.
+        If ``most``, the norm, the precision, the timeout, the runtime, ``mean`` or ``std`` is wrong.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def certified_radii(
     >>> all(0 <= one.certified < one.attacked for one in found)
     True
     """
-    pixels, classes = checked_images(network, images, labels, timeout)
+    pixels, classes = checked_images(network, images, labels, timeout, runtime)
     if real(most, "most") > (longest := 1.0 if checked_norm(norm) == "linf" else math.sqrt(network.inputs)):
         raise OptionError(f"most is {most}, and pixels are in [0, 1]; give a radius of at most {longest:.9g}")
     if real(precision, "precision") >= most:

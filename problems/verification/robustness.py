@@ -21,12 +21,13 @@ from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import ModelError, OptionError, ShapeError, TimeLimitError
+from blocklp.problems.qpbo.arrays import as_real
 from blocklp.problems.verification.attack import confirm, find_counterexamples, runtime_of
 from blocklp.problems.verification.balls import Ball, Balls
-from blocklp.problems.verification.given import check_network
+from blocklp.problems.verification.given import check_network, check_runtime
 from blocklp.problems.verification.images import Image, image_ball, image_box
 from blocklp.problems.verification.network import Network
-from blocklp.problems.verification.properties import Property
+from blocklp.problems.verification.properties import Property, detached
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.slopes import SlopeDual, out_of_time
 from blocklp.problems.verification.tightener import BATCH, CHUNK, Tightener
@@ -171,9 +172,9 @@ def robust_accuracy(
     ShapeError
         If images, labels, radii and network do not fit each other.
     ModelError
-        If a pixel, a class or a target is out of range, or there are fewer than two classes.
+        If a pixel, a class or a target is out of range or no number, or there are fewer than two classes.
     OptionError
-        If the radius, the norm, the timeout, ``mean`` or ``std`` is wrong.
+        If the radius, the norm, the timeout, the runtime, ``mean`` or ``std`` is wrong.
 
     Examples
     --------
@@ -183,7 +184,7 @@ def robust_accuracy(
     >>> bool(0 <= found.verified <= found.upper <= found.natural <= 1)
     True
     """
-    pixels, classes = checked_images(network, images, labels, timeout)
+    pixels, classes = checked_images(network, images, labels, timeout, runtime)
     wanted = None if targets is None else _checked_targets(network, targets, classes)
     radius = checked_radius(network, eps)
     boxes = [image_box(Image(own), network.input_shape, radius, mean, std, "pixel") for own in pixels]
@@ -201,18 +202,14 @@ def robust_accuracy(
 
 
 def checked_images(
-    network: Network, images: ArrayLike, labels: ArrayLike, timeout: float
+    network: Network, images: ArrayLike, labels: ArrayLike, timeout: float, runtime: Runtime | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return pixels in [0, 1] ``(images, ...)`` and classes ``(images,)``, or refuse them.
 
     Parameters
     ----------
-    network : Network
-        That the images are for.
-    images, labels : array_like
+    network, images, labels, timeout, runtime
         As in :func:`robust_accuracy`.
-    timeout : float
-        Seconds for an image.
 
     Raises
     ------
@@ -220,20 +217,24 @@ def checked_images(
         As in :func:`robust_accuracy`.
     """
     check_network(network)
+    check_runtime(runtime)
     Deadline.of(timeout)  # refuses what is no positive number
-    pixels, classes = np.asarray(images), np.asarray(labels)
+    pixels, classes = as_real(detached(images), "images"), np.asarray(detached(labels))
     if classes.dtype.kind not in "iu" or classes.shape != pixels.shape[:1] or not pixels.size:
         raise ShapeError(f"images has shape {pixels.shape} and labels {classes.shape}; give one whole number for each image")
     if network.outputs < 2 or classes.min() < 0 or classes.max() >= network.outputs:
         raise ModelError(f"labels are {classes.min()} to {classes.max()}, and {network.name} has classes 0 to {network.outputs - 1}")
     if not np.isfinite(pixels).all() or pixels.min() < 0 or pixels.max() > 1:
         raise ModelError("images holds numbers outside of [0, 1]; give pixels before mean and std are applied")
-    return pixels.astype(np.float64), classes.astype(np.int64)
+    return pixels, classes.astype(np.int64)
 
 
 def checked_radius(network: Network, eps: float | NDArray[Any]) -> NDArray[Any]:
     """Return a radius, or one for each pixel of an image, or refuse it as :func:`robust_accuracy` does."""
-    radius = np.asarray(eps)
+    try:
+        radius = as_real(detached(eps), "eps")
+    except ModelError as error:
+        raise OptionError(str(error)) from None
     if not (np.isfinite(radius).all() and (radius >= 0).all()):
         raise OptionError(f"eps is {eps}; give finite numbers of at least 0")
     try:
@@ -254,7 +255,7 @@ def checked_norm(norm: str) -> str:
 
 def _checked_targets(network: Network, targets: ArrayLike, classes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the targets of images, or refuse them."""
-    wanted = np.asarray(targets)
+    wanted = np.asarray(detached(targets))
     if wanted.dtype.kind not in "iu" or wanted.shape != classes.shape:
         raise ShapeError(f"targets has shape {wanted.shape}; give one whole number for each of {len(classes)} images")
     wrong = (wanted < 0) | (wanted >= network.outputs) | (wanted == classes)

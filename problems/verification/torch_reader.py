@@ -39,8 +39,9 @@ def from_torch(module: nn.Module, input_shape: int | Sequence[int]) -> Network:
         In evaluation mode.  Its ``forward`` takes one batch ``(1, *input_shape)`` and may use linear layers, convolutions and
         their transposes, batch normalisation, pools, padding, interpolation, piecewise-linear activations (ReLU, LeakyReLU,
         PReLU, ReLU6, Hardtanh, Hardsigmoid, Softshrink, a Threshold with its threshold as the value below, clamp, abs, max, min),
-        smooth ones (sigmoid, tanh, erf, softplus, log-sigmoid, SiLU, GELU, Mish, Hardswish, Tanhshrink, GLU), products and small powers of results, functions that move elements (cat, slices, split, expand,
-        flip, ...), sums and means, constants that shift or scale, and a softmax as its last layer.
+        smooth ones (sigmoid, tanh, erf, softplus, log-sigmoid, SiLU, GELU, Mish, Hardswish, Tanhshrink, GLU), products and small
+        powers of results, functions that move elements (cat, slices, split, expand, flip, ...), sums and means, constants that
+        shift or scale, and a softmax as its last layer.
     input_shape : int or sequence of int
         Shape of one sample.
 

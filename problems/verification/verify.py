@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,10 +20,11 @@ from torch import Tensor
 from blocklp.campaigns import Executor
 from blocklp.deadline import Deadline
 from blocklp.errors import FormatError, ModelError, OptionError, ShapeError, TimeLimitError
+from blocklp.options import of_type
 from blocklp.problems.verification.attack import confirm, find_counterexample, runtime_of
 from blocklp.problems.verification.balls import Ball, Balls
 from blocklp.problems.verification.counterexample_bounds import bounds_at_counterexamples
-from blocklp.problems.verification.given import check_query
+from blocklp.problems.verification.given import check_query, check_runtime, holds, known_relaxation
 from blocklp.problems.verification.input_splits import InputSplits
 from blocklp.problems.verification.merging import merged
 from blocklp.problems.verification.network import Network
@@ -35,12 +36,16 @@ from blocklp.problems.verification.pruning import pruned
 from blocklp.problems.verification.regions import ClauseBounds, Region
 from blocklp.problems.verification.relaxation import Relaxation
 from blocklp.problems.verification.relu_splits import ReluSplits
+from blocklp.problems.verification.settings import VerifySettings
 from blocklp.problems.verification.shared_search import SplitTree, candidates, search_shared
 from blocklp.problems.verification.slope_loops import Effort
 from blocklp.problems.verification.tightener import Tightener
 from blocklp.problems.verification.verdict import PhaseTimer, Verdict, VerificationEvent
 from blocklp.search.best_first import Node, SearchEvent, SearchResult, branch_and_bound
 from blocklp.status import Status
+
+if TYPE_CHECKING:
+    from blocklp.problems.verification.bounds import NetworkBounds
 
 ROOT_STEPS, NODE_STEPS = 20, 20
 """Evaluations of every LP at the root and in a node."""
@@ -66,22 +71,6 @@ MOST_CLAUSES = 256
 Runtime = Callable[[NDArray[np.float32]], NDArray[Any]]
 
 
-@dataclass(frozen=True)
-class VerifySettings:
-    """Where the search changes its ways.
-
-    Attributes
-    ----------
-    few_inputs : int
-        Networks of at most so many inputs are split at their inputs: every layer then gets new bounds in every node.
-    patience : int
-        Nodes of a clause that the first search of a region that may be divided expands; further ones expand twice as many each.
-    """
-
-    few_inputs: int = 20
-    patience: int = 1
-
-
 DEFAULT = VerifySettings()
 
 
@@ -92,7 +81,7 @@ def verify(
     timeout: float | Deadline = math.inf,
     runtime: Runtime | None = None,
     attack: bool = True,
-    known: Relaxation | None = None,
+    known: NetworkBounds | Relaxation | None = None,
     proof: bool = False,
     executor: Executor | None = None,
     callback: Callable[[VerificationEvent], None] | None = None,
@@ -113,8 +102,8 @@ def verify(
         the network itself in float32.
     attack : bool
         Whether to search for counterexamples.  Without it the answer is never "sat".
-    known : Relaxation, optional
-        Bounds of all layers over one box that holds those of the clauses, ``network_bounds(...).relaxation``, in place of the quick
+    known : NetworkBounds or Relaxation, optional
+        Bounds of all layers over one box that holds those of the clauses, as ``network_bounds`` returns them, in place of the quick
         ones.  A short search with them comes first, and better bounds start from them.
     proof : bool
         Write down a proof of the verdict, which :func:`blocklp.problems.verification.proof.check_proof` checks.  Counterexamples
@@ -130,15 +119,18 @@ def verify(
     Raises
     ------
     OptionError
-        If network or property is none, the timeout is not a positive number, or if a proof is asked for of a verdict in float32,
+        If an argument is of another type, the timeout is not a positive number, or if a proof is asked for of a verdict in float32,
         with ``known``, or about a network with smooth activations, signs or a ball.
     ShapeError
         If network and property do not fit.
     ModelError
-        If the network ends in a softmax, and the property states more of its outputs than an order; or if the box of ``known``
-        does not hold that of a clause.
+        If the network ends in a softmax, and the property states more of its outputs than an order; or if ``known`` is of another
+        network or several boxes, or of a box that does not hold that of a clause.
     """
     check_query(network, prop)
+    check_runtime(runtime)
+    of_type(settings, VerifySettings, "settings", "VerifySettings(few_inputs=..., patience=...)")
+    relaxation = known_relaxation(known, network)
     try:
         deadline = Deadline.of(timeout)
     except OptionError as error:
@@ -155,21 +147,20 @@ def verify(
         raise OptionError("balls go with neither proofs nor networks without activations: ask for no proof, or state a box")
     if proof and len(network.activations) > len(network.relus):
         raise OptionError("proofs are of networks of ReLUs; this one has smooth activations or signs: ask for none")
-    if proof and (network.unit or known is not None):
+    if proof and (network.unit or relaxation is not None):
         raise OptionError(
             "a proof speaks of real arithmetic, and has all bounds that it needs: ask for one without known=, and not of the network "
             "in float32 (give --real-semantics to have a query read as one of real numbers)"
         )
     running = runtime_of(network) if runtime is None else runtime
     written = Proof() if proof else None
-    if not proof and known is None and not network.unit and network.device.type == "cpu":  # it makes sparse matrices
+    if not proof and relaxation is None and not network.unit and network.device.type == "cpu":  # it makes sparse matrices
         network = slim if (slim := merged(network)).activations or not balls else network
-    run = _Verification(network, prop, deadline, running, attack, known, written, executor, callback, settings)
-    for number, clause in enumerate(prop.clauses if known is not None else ()):
-        assert known is not None
-        beyond = bool((known.lower[0] > run.box(clause)[0]).any() or (known.upper[0] < run.box(clause)[1]).any())
-        if beyond or not (known.balls is None or known.balls.are(clause.ball)):
-            raise ModelError(f"known bounds are those of a box or ball that does not hold clause {number}; compute them for it")
+    run = _Verification(network, prop, deadline, running, attack, relaxation, written, executor, callback, settings)
+    for number, clause in enumerate(prop.clauses if relaxation is not None else ()):
+        low, high = run.box(clause)
+        if relaxation is not None and not holds(relaxation, low[None], high[None], clause.ball):
+            raise ModelError(f"known bounds are not those of one box or ball that holds clause {number}; compute them for it")
     return run.verdict()
 
 

@@ -62,10 +62,10 @@ class VnnlibText:
     deadline: Deadline
 
     def error(self, group: Parenthesis, problem: str) -> FormatError:
-        """Build the error that names this file, the line of a parenthesis and its text."""
+        """Build the error that names this file, the line of a parenthesis and its text; of a long line from the parenthesis on."""
         start = next(match.start() for number, match in enumerate(TOKEN.finditer(self.text)) if number == group.token)
-        line = self.text[self.text.rfind("\n", 0, start) + 1 :].split("\n", 1)[0].strip()
-        shown = line if len(line) <= 80 else line[:77] + "..."
+        line, rest = (self.text[begin:].split("\n", 1)[0].strip() for begin in (self.text.rfind("\n", 0, start) + 1, start))
+        shown = line if len(line) <= 80 else rest if len(rest) <= 80 else rest[:77] + "..."
         return FormatError(f"{self.path}, line {self.text.count(chr(10), 0, start) + 1} ({shown!r}): {problem}")
 
     def look(self) -> None:

@@ -253,8 +253,15 @@ def test_wrong_input_is_refused() -> None:
         network_bounds(network, upper, lower)
     with pytest.raises(OptionError, match="unknown"):
         network_bounds(network, lower, upper, method="magic")
-    with pytest.raises(OptionError, match="steps"):
-        network_bounds(network, lower, upper, steps=0)
+    for steps in (0, 2.5):
+        with pytest.raises(OptionError, match=r"steps is .*; it must be a positive integer"):
+            network_bounds(network, lower, upper, steps=steps)  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="lower: cannot read str as numbers"):
+        network_bounds(network, "low", upper)
+    with pytest.raises(OptionError, match=r"x is .*; give a tensor of inputs \(3,\) in torch.float64"):
+        network(lower[None].numpy())
+    with pytest.raises(OptionError, match=r"is in torch.float64, and x in torch.float32; give x.to\(torch.float64\)"):
+        network(lower[None].float())
     with pytest.raises(OptionError, match=r"'simplex'; choose 'highs', .*'gurobi', 'cvxpy'"):
         network_bounds(network, lower, upper, method="exact", solver="simplex")
 
@@ -264,6 +271,31 @@ def test_boxes_may_be_arrays() -> None:
     lower, upper = unit_box(network, 12)
     found, same = network_bounds(network, lower.numpy(), upper.tolist()), network_bounds(network, lower, upper)
     assert torch.equal(found.output.lower, same.output.lower) and torch.equal(found.output.upper, same.output.upper)
+
+
+def test_boxes_may_require_gradients() -> None:
+    network = dense(0)
+    lower, upper = unit_box(network, 12)
+    found, same = network_bounds(network, lower.clone().requires_grad_(), upper), network_bounds(network, lower, upper)
+    assert torch.equal(found.output.lower, same.output.lower) and not found.output.lower.requires_grad
+
+
+def test_known_bounds_may_be_a_relaxation_and_must_fit() -> None:
+    network = dense(0)
+    lower, upper = unit_box(network, 12)
+    known = network_bounds(network, lower, upper, method="crown")
+    half = (lower + upper) / 2
+    found, same = (network_bounds(network, lower, half, known=given) for given in (known, known.relaxation))
+    assert torch.equal(found.output.lower, same.output.lower)
+    network_bounds(network, torch.stack([lower, half]), torch.stack([half, upper]), known=known)
+    with pytest.raises(OptionError, match=r"known is .*; give what network_bounds\(network, lower, upper\) returns"):
+        network_bounds(network, lower, upper, known={})  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="known bounds are those of another network"):
+        network_bounds(dense(1), lower, upper, known=known)
+    with pytest.raises(ModelError, match="known bounds are not those of a box that holds this one"):
+        network_bounds(network, lower, upper + 0.1, known=known)
+    with pytest.raises(ModelError, match="known bounds are those of real arithmetic"):
+        network_bounds(network.in_float32(), lower, upper, known=known)
 
 
 def test_a_deadline_leaves_valid_bounds() -> None:

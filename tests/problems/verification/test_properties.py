@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blocklp.errors import FormatError, ModelError, NonFiniteError, OptionError, ShapeError
+from blocklp.problems.verification.balls import Ball
 from blocklp.problems.verification.properties import Clause, Property
 from blocklp.problems.verification.vnnlib_reader import read_property
 
@@ -491,6 +492,33 @@ def test_tensors_are_taken_and_copied(dtype):
 def test_wrong_arrays_are_refused(arguments, error, message):
     with pytest.raises(error, match=message):
         Property.of(*arguments)
+    with pytest.raises(error, match=message):
+        Clause(*arguments, *[False] * (len(arguments) == 4))
+
+
+def test_a_clause_by_hand_takes_lists_and_keeps_what_is_read_only():
+    one = Clause([0, 0], [1, 1], [[1, -1], [1, 0]], [0, 1], True)
+    assert one.matrix.dtype == one.lower.dtype == np.float64 and one.strict.tolist() == [True, True]
+    assert not any(array.flags.writeable for array in (one.lower, one.upper, one.matrix, one.right, one.strict))
+    other = Clause(one.lower, one.upper, one.matrix, one.right, one.strict)
+    assert all(getattr(other, name) is getattr(one, name) for name in ("lower", "upper", "matrix", "right", "strict"))
+    assert Property([one, other]).violated([0.5, 0.5], [-1, 0]) == 0
+    with pytest.raises(OptionError, match=r"ball is 0\.3; give a Ball"):
+        Clause([0], [1], [[1]], [0], False, ball=0.3)
+    with pytest.raises(ShapeError, match="the ball has 2 inputs and the box 1"):
+        Clause([0], [1], [[1]], [0], False, ball=Ball.of([0, 0], 0.3))
+
+
+@pytest.mark.parametrize(("label", "classes"), [(1.5, 10), (1, 2.5), ("1", 10), (None, 10)])
+def test_a_label_that_is_no_whole_number_is_refused(label, classes):
+    with pytest.raises(ModelError, match=r"label is .* classes; give whole numbers"):
+        Property.robustness([0], [1], label, classes)
+
+
+def test_a_message_quotes_the_form_and_not_the_start_of_a_long_line(read):
+    line = " ".join(["(assert (<= Y_0 1))"] * 6) + " (assert (not (<= Y_1 0)))" + " (assert (<= Y_0 1))" * 6
+    with pytest.raises(FormatError, match=r"line 6 \('\(not \(<= Y_1 0\)\)\) .*\.\.\.'\): unsupported: 'not' as a formula"):
+        read(HEAD + BOX + line + "\n")
 
 
 def test_clauses_must_fit_each_other_and_points_the_property():
@@ -498,9 +526,13 @@ def test_clauses_must_fit_each_other_and_points_the_property():
     assert len(Property(one.clauses + one.clauses).clauses) == 2
     with pytest.raises(ModelError, match="at least one clause"):
         Property(())
-    with pytest.raises(ShapeError, match="clause 1 has a box"):
+    with pytest.raises(ShapeError, match="clause 1 has 2 inputs and 1 outputs, and clause 0 1 and 1"):
         Property(one.clauses + two.clauses)
-    with pytest.raises(ShapeError, match="clause 0 has a box"):
+    with pytest.raises(ModelError, match=r"clauses\[1\] is .*; give a Clause; of a Property give its clauses"):
+        Property((one.clauses[0], two))
+    with pytest.raises(ModelError, match=r"clauses is .*; give a tuple of Clause"):
+        Property(one)
+    with pytest.raises(ShapeError, match="matrix has shape"):
         Property((Clause(np.zeros(1), np.ones(1), np.zeros((0, 2)), np.zeros(0), np.zeros(0, dtype=bool)),))
     with pytest.raises(ShapeError, match="x and y have 2 and 1 entries; give 1 and 1"):
         one.holds_at([0, 0], [0])

@@ -91,12 +91,27 @@ def test_bounds_of_several_boxes_are_those_of_each(network, method) -> None:  # 
 
 def test_known_bounds_must_be_of_the_box_and_leave_the_verdict() -> None:
     low, high = (IMAGES[3] - EPS).clamp(0, 1), (IMAGES[3] + EPS).clamp(0, 1)
-    known = network_bounds(NETWORK, low, high, method="crown").relaxation
+    known = network_bounds(NETWORK, low, high, method="crown")
     prop = Property.robustness(low.flatten(), high.flatten(), 3, 10)
-    assert verify(NETWORK, prop, known=known).status == verify(NETWORK, prop).status
+    status = verify(NETWORK, prop).status
+    assert [verify(NETWORK, prop, known=given).status for given in (known, known.relaxation)] == [status] * 2
     wider = Property.robustness(low.flatten() - 0.1, high.flatten(), 3, 10)
-    with pytest.raises(ModelError, match="does not hold clause 0"):
-        verify(NETWORK, wider, known=known)
+    several = network_bounds(NETWORK, torch.stack([low, low]), torch.stack([high, high]), method="interval")
+    for given, claim in ((known, wider), (several, prop)):
+        with pytest.raises(ModelError, match="not those of one box or ball that holds clause 0"):
+            verify(NETWORK, claim, known=given)
+    other = network_bounds(conv(0), *unit_box(conv(0), 1), method="interval")
+    with pytest.raises(ModelError, match="known bounds are those of another network"):
+        verify(NETWORK, prop, known=other)
+    with pytest.raises(OptionError, match=r"known is .*; give what network_bounds"):
+        verify(NETWORK, prop, known=prop)  # type: ignore[arg-type]
+
+
+def test_images_may_require_gradients() -> None:
+    given = IMAGES[:2].clone().requires_grad_()
+    found, same = robust_accuracy(NETWORK, given, LABELS[:2], 1 / 64), robust_accuracy(NETWORK, IMAGES[:2], LABELS[:2], 1 / 64)
+    assert [result.bound for result in found.results] == [result.bound for result in same.results]
+    assert Property.robustness((given[0] - 0.1).flatten(), given[0].flatten() + 0.1, 0, 10).inputs == 64
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -106,7 +121,9 @@ def test_what_does_not_fit_is_refused() -> None:
         robust_accuracy(NETWORK, IMAGES, LABELS + (LABELS == 9), EPS)
     with pytest.raises(ModelError, match="outside of"):
         robust_accuracy(NETWORK, IMAGES * 16, LABELS, EPS)
-    for eps, error in ((-0.1, OptionError), (math.nan, OptionError), (np.zeros(3), ShapeError)):
+    with pytest.raises(OptionError, match=r"runtime is 'm.onnx'; give a function of inputs"):
+        certified_radii(NETWORK, IMAGES, LABELS, runtime="m.onnx")  # type: ignore[arg-type]
+    for eps, error in ((-0.1, OptionError), (math.nan, OptionError), ("1/16", OptionError), (np.zeros(3), ShapeError)):
         with pytest.raises(error, match="eps"):
             robust_accuracy(NETWORK, IMAGES, LABELS, eps)
     with pytest.raises(ShapeError, match="a dimension of boxes in front"):

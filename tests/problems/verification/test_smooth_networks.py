@@ -293,6 +293,49 @@ def test_several_boxes_and_images() -> None:
         assert result.bound <= float((own - margins.amax(1)).min()) + 1e-9
 
 
+def after_each_other(*activations: nn.Module) -> Network:
+    torch.manual_seed(23)
+    return from_torch(nn.Sequential(nn.Linear(3, 5), *activations, nn.Linear(5, 2)), (3,))
+
+
+AFTER_EACH_OTHER = {
+    "mish": lambda: after_each_other(nn.Mish()),
+    "twice the same": lambda: after_each_other(nn.ReLU(), nn.ReLU()),
+    "relu and tanh": lambda: after_each_other(nn.ReLU(), nn.Tanh()),
+    "sigmoid and tanh": lambda: after_each_other(nn.Sigmoid(), nn.Tanh()),
+    "flattened between": lambda: after_each_other(nn.ReLU(), nn.Flatten(), nn.ReLU()),
+    "of the input": lambda: from_torch(nn.Sequential(nn.ReLU(), nn.Linear(3, 2)), (3,)),
+    "two of one result": lambda: from_torch(applied(lambda x: F.relu(2 * x - 0.5) + torch.tanh(2 * x - 0.5), 3), (3,)),
+    "last": lambda: from_torch(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2), nn.Tanh()), (3,)),
+}
+
+
+@pytest.mark.parametrize("name", AFTER_EACH_OTHER)
+def test_activations_after_each_other_have_models(name: str) -> None:
+    network = AFTER_EACH_OTHER[name]()
+    lower, upper = unit_box(network, 24, 1.0)
+    outputs, plain = network(samples(lower, upper, 2000)), network_bounds(network, lower, upper, method="interval").output
+    for method in ("admm", "proxfw", "adam"):
+        found = network_bounds(network, lower, upper, method=method, steps=20).output
+        assert bool((found.lower <= outputs.amin(0)).all() and (outputs.amax(0) <= found.upper).all()), method
+        assert bool((plain.lower <= found.lower).all() and (found.upper <= plain.upper).all()), method
+    bounds = network_bounds(network, lower, upper)
+    least = bounds.model([1.0, 0.0]).solve(tol=1e-5).bound.item()
+    assert bounds.output.lower[0].item() - 1e-3 <= least <= outputs[:, 0].min().item()
+
+
+@pytest.mark.parametrize("name", ["relu and tanh", "two of one result"])
+def test_models_start_from_the_value_of_a_backward_pass(name: str) -> None:
+    network = AFTER_EACH_OTHER[name]()
+    lower, upper = unit_box(network, 25, 1.0)
+    relaxation, node = network_bounds(network, lower, upper, method="crown").relaxation, len(network.ops) - 1
+    cost, slopes = torch.eye(2, dtype=torch.float64), relaxation.start(list(network.activations), 2)
+    result = intervals(network, relaxation.lower, relaxation.upper, relaxation.bounds, node)[node]
+    planet = Planet.build(relaxation, node, cost, result, slopes)
+    first = planet.model.solve(method="supergradient", warm_start=planet.start, passes=1).bound
+    torch.testing.assert_close(first, relaxation.backward(node, cost, slopes).value, rtol=1e-9, atol=1e-9)
+
+
 def test_what_is_not_covered_is_refused() -> None:
     network = smooth("sigmoid", 21)
     lower, upper = unit_box(network, 22)
@@ -329,6 +372,8 @@ EXPORTED: dict[str, tuple[int, Callable[[], nn.Module], list[str]]] = {
     "erf": (14, lambda: applied(torch.erf), ["erf"]),
     "mish": (18, lambda: between(nn.Mish()), ["softplus", "tanh", "square", "square"]),
     "hard swish": (14, lambda: between(nn.Hardswish()), ["square", "square"]),
+    "tanh shrinkage": (13, lambda: between(nn.Tanhshrink()), ["tanh"]),
+    "gated": (13, lambda: applied(F.glu, 3), ["sigmoid", "square", "square"]),
     "swish with a factor": (13, lambda: applied(lambda x: 2 * x * torch.sigmoid(1.5 * x)), ["silu"]),
     "product": (
         13,

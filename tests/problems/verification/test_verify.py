@@ -208,8 +208,16 @@ def test_wrong_use_is_refused() -> None:
     with pytest.raises(ShapeError, match="input_shape has shape 'four'"):
         from_torch(module, "four")
     assert from_torch(module, 4).input_shape == (4,)
+    fits = Property.of(np.zeros(3), np.ones(3), np.ones((1, 2)), np.zeros(1))
     with pytest.raises(OptionError, match="timeout"):
-        verify(network, Property.of(np.zeros(3), np.ones(3), np.ones((1, 2)), np.zeros(1)), timeout=0)
+        verify(network, fits, timeout=0)
+    with pytest.raises(OptionError, match=r"runtime is 'm.onnx'; give a function of inputs, such as Runtime\(path\)"):
+        verify(network, fits, runtime="m.onnx")
+    with pytest.raises(OptionError, match=r"settings is \{\}; give VerifySettings\("):
+        verify(network, fits, settings={})
+    for wrong in ({"few_inputs": -3}, {"few_inputs": 2.0}, {"patience": 0}):
+        with pytest.raises(OptionError, match=f"{next(iter(wrong))} is .*; it must be"):
+            VerifySettings(**wrong)
 
 
 def test_an_interrupt_is_unknown() -> None:
