@@ -134,8 +134,8 @@ def inner(factor: object, shape: tuple[int, ...]) -> object:
     given = tuple(getattr(factor, "shape", ()))
     if 0 < len(given) < len(shape):
         need = (
-            "of a matrix x and a vector w, numpy's x @ w is (x * w).sum(-1) and w @ x is (w[:, None] * x).sum(0); "
-            "(x * w).sum() is one sum for all"
+            "of a matrix x and a vector w, numpy's x @ w is (x * w).sum(-1), w @ x (w[:, None] * x).sum(0); "
+            "one sum for all is (x * w).sum()"
         )
         raise ShapeError(f"@ sums products over equal shapes, not over {shape} and {given}; {need}")
     return factor

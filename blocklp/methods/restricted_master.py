@@ -30,14 +30,8 @@ import torch
 
 from blocklp.decomposition.problem import Decomposition
 from blocklp.decomposition.rows import CouplingRows
+from blocklp.general_solvers import small_lp
 from blocklp.general_solvers.simplex_turns import run_within
-from blocklp.general_solvers.small_lp import (
-    DUAL_SIMPLEX,
-    EQUILIBRATED,
-    PRIMAL_SIMPLEX,
-    TOLERANCE,
-    quiet_highs,
-)
 from blocklp.methods.master_layout import Array, MasterLayout, Numbers, of_instance, selection, stacked
 from blocklp.methods.shrinking import shrinking
 
@@ -183,7 +177,7 @@ class RestrictedMaster:
         kinds = highspy.HighsModelStatus
         status = run_within(self.highs, seconds, iterations)
         if self.layout.blocks and status not in (kinds.kTimeLimit, kinds.kIterationLimit):
-            self.highs.setOptionValue("simplex_strategy", PRIMAL_SIMPLEX)
+            self.highs.setOptionValue("simplex_strategy", small_lp.PRIMAL_SIMPLEX)
             if status == kinds.kUnknown:  # the dual simplex method may end with reduced costs of a wrong sign
                 status = run_within(self.highs, seconds, iterations)
         self.infeasible = status == kinds.kInfeasible
@@ -217,9 +211,8 @@ class RestrictedMaster:
             return None
         ray = np.array(self.highs.getDualRay()[2])
         ends = np.sort([self.cost * self.lower, self.cost * self.upper], axis=0).sum(1)
-        first = self.layout.blocks
         for dual in (ray, -ray) if len(ray) else ():
-            price = dual[first : first + len(self.row_unit)] / self.row_unit
+            price = dual[self.layout.blocks :][: len(self.row_unit)] / self.row_unit
             side = np.where(price > 0, self.row_lower, np.where(price < 0, self.row_upper, 0.0))
             price, side = np.where(np.isfinite(side), price, 0.0), np.where(np.isfinite(side), side, 0.0)
             left = -(self.priced_variables @ price)
@@ -274,12 +267,12 @@ class RestrictedMaster:
         """State the rows and the variables that the master holds, once, in units by the first points."""
         if self.highs is not None:
             return
-        self.highs = quiet_highs()
-        tight = {f"{kind}_feasibility_tolerance": TOLERANCE for kind in ("primal", "dual")}
+        self.highs = small_lp.quiet_highs()
+        tight = {f"{kind}_feasibility_tolerance": small_lp.TOLERANCE for kind in ("primal", "dual")}
         # Units make the largest entry of each row 1, which HiGHS takes for well scaled.
-        scaled = {"simplex_scale_strategy": EQUILIBRATED, "small_matrix_value": LEAST_ENTRY}
+        scaled = {"simplex_scale_strategy": small_lp.EQUILIBRATED, "small_matrix_value": LEAST_ENTRY}
         # Without a basis the dual simplex method is quicker; points that join leave the basis feasible.
-        strategy = {"simplex_strategy": DUAL_SIMPLEX} if self.layout.blocks else scaled
+        strategy = {"simplex_strategy": small_lp.DUAL_SIMPLEX} if self.layout.blocks else scaled
         options = {"presolve": "off", "solver": "simplex", **tight, **strategy}
         for name, value in options.items():
             self.highs.setOptionValue(name, value)

@@ -295,7 +295,7 @@ def exact_json(rows: Sequence[ExactRow]) -> str:
             "gap": json_number(f.gap),
             "nodes": f.nodes,
             "seconds": f.seconds,
-            "solution": f.labels.tolist(),
+            "solution": None if f.status is bl.Status.INFEASIBLE else f.labels.tolist(),
         }
         entry |= {"note": row.note} if row.note else {}
         entry |= {} if row.proof is None else {"proof": row.proof.entry(row.sought)}

@@ -117,8 +117,9 @@ def image_crf(
         ``(height, width, channels)`` each: colours from 0 to 255; of volumes ``(depth, height, width, channels)``, and so on for
         grids of any dimension.
     unaries : Tensor, array_like or sequence of them
-        ``(height, width, labels)``, or ``(depth, height, width, labels)``, each, floating point: costs, minus log-probabilities as a
-        rule.  The energy lies on their device, wherever the images do.
+        ``(height, width, labels)``, or ``(depth, height, width, labels)``, each: costs, minus log-probabilities as a rule, in
+        floating point or in whole numbers, which become float64; not in uint8, as images are.  The energy lies on their device,
+        wherever the images do.
     smooth : pair of float or None
         ``(sxy, weight)`` of the smoothness kernel; None for none.  A width for each axis, in the order of the axes, may stand for
         sxy: slices of a volume are often further apart than pixels.
@@ -141,7 +142,7 @@ def image_crf(
         If the lattices cannot be built in time.
     """
     deadline = Deadline.of(time_limit)
-    pictures, costs = _arrays(images, "images"), _arrays(unaries, "unaries")
+    pictures, costs = arrays(images, "images"), [_costs(cost) for cost in arrays(unaries, "unaries")]
     for name, given, parts in (("smooth", smooth, "(sxy, weight)"), ("bilateral", bilateral, "(sxy, srgb, weight)")):
         if given is not None and (not isinstance(given, Sequence) or len(given) != parts.count(",") + 1):
             raise OptionError(f"{name} is {shown(given)}; give {parts}, or None for no such kernel")
@@ -157,8 +158,6 @@ def image_crf(
             raise ShapeError(
                 f"unaries of one batch have shapes {tuple(costs[0].shape)} and {tuple(cost.shape)}; give as many labels and axes"
             )
-        if not cost.is_floating_point():
-            raise ShapeError(f"unaries are {cost.dtype}; give floating-point costs of labels, and images before them")
     sizes = torch.tensor([math.prod(p.shape[:-1]) for p in pictures])
     image = torch.arange(len(pictures)).repeat_interleave(sizes).to(costs[0].device) if len(pictures) > 1 else None
 
@@ -183,8 +182,31 @@ def image_crf(
     return DenseCRF(_join([c.flatten(0, -2) for c in costs]), tuple(kernels), image)
 
 
-def _arrays(given: Any, name: str) -> list[Tensor]:
-    """Images or unaries, of one image or of several."""
+def _costs(given: Tensor) -> Tensor:
+    """Costs in floating point; whole numbers become float64."""
+    if given.is_floating_point():
+        return given
+    if given.is_complex() or given.dtype in (torch.bool, torch.uint8):
+        need = "give floating-point costs of labels, or signed integers, and images before them"
+        raise ShapeError(f"unaries are {given.dtype}; {need}")
+    return given.double()
+
+
+def arrays(given: Any, name: str) -> list[Tensor]:
+    """Images, unaries or maps of regions, of one image or of several, as tensors.
+
+    Parameters
+    ----------
+    given : Tensor, numpy.ndarray or sequence of them
+        What a caller gave; arrays share their memory with the tensors.
+    name : str
+        What they are called in messages.
+
+    Raises
+    ------
+    OptionError
+        If it is neither an array nor a list of arrays.
+    """
     several = [given] if isinstance(given, Tensor | np.ndarray) else given
     of_type(several, list | tuple, name, "an array, or a list of them")
     for number, own in enumerate(several):

@@ -8,9 +8,11 @@ regions of few pixels join the neighbour of the most similar colour.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
@@ -18,6 +20,7 @@ from torch import Tensor
 from blocklp.deadline import Deadline
 from blocklp.errors import MissingDependencyError, NonFiniteError, OptionError, ShapeError, install
 from blocklp.language.coefficients import all_finite
+from blocklp.problems.densecrf.images import arrays
 
 SETTLED = 0.01
 """A pixel rests once it moves by less than this, in units of the widths."""
@@ -26,13 +29,17 @@ SHIFTS = 100
 
 
 def mean_shift_regions(
-    image: Tensor, spatial: float = 8.0, colour: float = 4.0, least: int = 100, time_limit: float | Deadline = math.inf
+    image: Tensor | NDArray[Any],
+    spatial: float = 8.0,
+    colour: float = 4.0,
+    least: int = 100,
+    time_limit: float | Deadline = math.inf,
 ) -> Tensor:
     """Divide an image into regions of like colours.
 
     Parameters
     ----------
-    image : Tensor
+    image : Tensor or numpy.ndarray
         ``(height, width, channels)``, 1 or 3 channels: colours from 0 to 255.
     spatial, colour : float
         Widths in pixels and in units of Luv, whose lightness is from 0 to 100; 8 and 4 in the text.
@@ -57,6 +64,7 @@ def mean_shift_regions(
     """
     if not (0 < spatial < math.inf and 0 < colour < math.inf) or least < 1:
         raise OptionError(f"spatial is {spatial}, colour {colour} and least {least}; all must be positive and finite")
+    (image,) = arrays([image], "images")
     if image.dim() != 3 or image.shape[2] not in (1, 3):
         raise ShapeError(f"the image has shape {tuple(image.shape)}; give (height, width, channels), of 1 or 3 channels")
     if not all_finite(image := image.detach()):

@@ -8,25 +8,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from blocklp.deadline import Deadline
 from blocklp.errors import OptionError, ShapeError, needed
 from blocklp.problems.densecrf.cliques import Cliques
+from blocklp.problems.densecrf.images import arrays
 
 IMPORTING, DIVIDING = 0.5, 3e-6
 """Seconds that it takes to import scikit-image, and to divide an image into regions for every pixel."""
 
 
-def superpixels(image: Tensor, count: int = 400, compactness: float = 10.0, time_limit: float | Deadline = math.inf) -> Tensor:
+Arrays = Tensor | NDArray[Any] | Sequence[Tensor | NDArray[Any]]
+"""A tensor or a numpy array, of one image, or a list of them, of several."""
+
+
+def superpixels(
+    image: Tensor | NDArray[Any], count: int = 400, compactness: float = 10.0, time_limit: float | Deadline = math.inf
+) -> Tensor:
     """Divide an image into regions of like colours (SLIC, Achanta et al. 2012).
 
     Parameters
     ----------
-    image : Tensor
+    image : Tensor or numpy.ndarray
         ``(height, width, channels)``, 1 or 3 channels: colours from 0 to 255.
     count : int
         About how many regions.
@@ -44,6 +53,7 @@ def superpixels(image: Tensor, count: int = 400, compactness: float = 10.0, time
     TimeLimitError
         If they cannot be found in time.
     """
+    (image,) = arrays([image], "images")
     Deadline.of(time_limit).check("looking for superpixels", IMPORTING + DIVIDING * image.numel())
     with needed("superpixels need scikit-image", "densecrf"):
         from skimage.segmentation import slic
@@ -72,16 +82,14 @@ def _renumbered(regions: Tensor) -> Tensor:
     return numbers.view(regions.shape)
 
 
-def region_cliques(
-    images: Tensor | Sequence[Tensor], regions: Tensor | Sequence[Tensor], weight: float = 50.0, eta: float = 1000.0
-) -> Cliques:
+def region_cliques(images: Arrays, regions: Arrays, weight: float = 50.0, eta: float = 1000.0) -> Cliques:
     r"""One clique a region of at least two pixels.
 
     Parameters
     ----------
-    images : Tensor or sequence of Tensor
+    images : Tensor, numpy.ndarray or sequence of them
         ``(height, width, channels)`` each: colours from 0 to 255.
-    regions : Tensor or sequence of Tensor
+    regions : Tensor, numpy.ndarray or sequence of them
         ``(height, width)`` int64 each: :func:`superpixels`, :func:`~blocklp.problems.densecrf.mean_shift_regions`, or the regions of
         any other segmentation; negative for none.  Several segmentations, whose regions overlap, are a tensor
         ``(height, width, segmentations)``.
@@ -98,14 +106,13 @@ def region_cliques(
     Raises
     ------
     OptionError
-        If the weight is negative, or eta is not positive.
+        If the weight is negative, eta is not positive, or something is no array.
     ShapeError
         If images and regions do not fit.
     """
     if not 0 <= weight < float("inf") or not 0 < eta:
         raise OptionError(f"weight is {weight} and eta {eta}; give a weight of at least 0 and a positive eta")
-    pictures = [images] if isinstance(images, Tensor) else list(images)
-    areas = [regions] if isinstance(regions, Tensor) else list(regions)
+    pictures, areas = arrays(images, "images"), arrays(regions, "regions")
     if not pictures or len(pictures) != len(areas):
         raise ShapeError(f"there are {len(pictures)} images and {len(areas)} maps of regions; give one of each for every image")
     members, costs, first = list[Tensor](), list[Tensor](), 0
@@ -143,7 +150,7 @@ def _variances(colours: Tensor, regions: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def superpixel_cliques(
-    images: Tensor | Sequence[Tensor],
+    images: Arrays,
     weight: float = 50.0,
     eta: float = 1000.0,
     count: int = 400,
@@ -154,7 +161,7 @@ def superpixel_cliques(
 
     Parameters
     ----------
-    images : Tensor or sequence of Tensor
+    images : Tensor, numpy.ndarray or sequence of them
         ``(height, width, 3)`` each.
     weight, eta : float
         As in :func:`region_cliques`.
@@ -163,5 +170,5 @@ def superpixel_cliques(
     time_limit : float or Deadline
         Seconds for all images.
     """
-    pictures, deadline = [images] if isinstance(images, Tensor) else list(images), Deadline.of(time_limit)
+    pictures, deadline = arrays(images, "images"), Deadline.of(time_limit)
     return region_cliques(pictures, [superpixels(picture, count, compactness, deadline) for picture in pictures], weight, eta)

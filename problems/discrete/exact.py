@@ -14,6 +14,7 @@ from torch import Tensor
 from blocklp.campaigns import Executor, InProcess
 from blocklp.deadline import Deadline
 from blocklp.kernels import compiled
+from blocklp.problems.discrete.integers import Unit
 from blocklp.search.best_first import Node, SearchEvent, SearchResult, relative_gap
 from blocklp.search.over_workers import Expand, Sharing, branch_and_bound_over
 from blocklp.status import Status
@@ -216,7 +217,7 @@ class ExactRun:
     def _count(self, nodes: int) -> None:
         self.nodes += nodes
 
-    def result(self, labels: Tensor, energy: float, bound: float, step: float, seconds: float) -> ExactResult:
+    def result(self, labels: Tensor, energy: float, bound: float, unit: Unit, seconds: float) -> ExactResult:
         """Return what was found, and that it is proved unless the status or the bound says otherwise.
 
         Parameters
@@ -225,17 +226,17 @@ class ExactRun:
             ``(n,)``: labels.
         energy, bound : float
             Their value and a bound on that of all.
-        step : float
-            Least difference of two values; 0 where nothing is known of it.
+        unit : Unit
+            Of the coefficients.
         seconds : float
             Time taken.
         """
         # Both results are rounded once, with an offset that may be much larger than the step.
         apart = abs(energy - bound)
-        if self.status is Status.OPTIMAL and apart >= step > 0 and apart > math.ulp(energy):
+        if self.status is Status.OPTIMAL and apart >= unit.step > 0 and apart > math.ulp(energy):
             self.status, self.detail = Status.STALLED, TOO_LARGE
         proven = self.status in (Status.OPTIMAL, Status.INFEASIBLE)
-        return ExactResult(labels, energy, bound, proven, self.nodes, seconds, self.status, self.detail)
+        return ExactResult(labels, energy, bound, proven, self.nodes, seconds, self.status, self.detail, unit.floor)
 
 
 @dataclass(frozen=True, repr=False)
@@ -262,6 +263,8 @@ class ExactResult(Tabled):
         ``OPTIMAL``, ``INFEASIBLE``, ``TIME_LIMIT``, ``INTERRUPTED`` or ``STALLED``; ``reason`` is the sentence.
     detail : str
         What the search did without for lack of time, or why the labels are not proved to be the best.
+    floor : float
+        Magnitude below which energies count as zero, part of the sum of all magnitudes.
     """
 
     labels: Tensor
@@ -272,6 +275,7 @@ class ExactResult(Tabled):
     seconds: float
     status: Status
     detail: str = ""
+    floor: float = 0.0
 
     def _tables(self) -> tuple[str, list[Table]]:
         title = f"Exact solution in {plural(len(self.labels), 'variable')}, {self.seconds:.3g} s. {self.reason}"
@@ -288,5 +292,5 @@ class ExactResult(Tabled):
 
     @property
     def gap(self) -> float:
-        """``|energy - bound| / max(|energy|, |bound|)``; zero where they are equal, infinite where the energy alone is infinite."""
-        return relative_gap(self.energy, self.bound)
+        """``|energy - bound| / max(|energy|, |bound|, floor)``; zero if they are equal, infinite if the energy alone is infinite."""
+        return relative_gap(self.energy, self.bound, self.floor)

@@ -23,6 +23,8 @@ LARGEST = 2.0**48
 """Sum of the magnitudes of the integers: eighths of them, and doubles, are then added up exactly too."""
 WHOLE = 2.0**53
 """Sum of magnitudes below which float64 holds all sums of whole numbers."""
+ZERO = 1e-7
+"""Part of the total of all magnitudes below which a sum counts as zero."""
 NEAR = 1e-9
 """Values that are no multiples of a common number are not told apart below this share of the sum of all magnitudes."""
 
@@ -56,12 +58,15 @@ class Unit:
         ``NEAR`` if the values were rounded to a grid that is not their own, else 0.
     step : float
         Least difference of two different sums of the values; 0 where nothing is known of it.
+    floor : float
+        Magnitude below which a sum counts as zero.
     """
 
     size: Fraction
     exact: bool
     near: float
     step: float
+    floor: float
 
     @classmethod
     def of(cls, values: FloatArray, total: float) -> Unit:
@@ -74,15 +79,15 @@ class Unit:
             A bound of their sums, finite, which must stay below ``LARGEST`` units.
         """
         if total == 0:
-            return cls(Fraction(1), True, 0.0, 0.0)
+            return cls(Fraction(1), True, 0.0, 0.0, 0.0)
         integral = Exact.of(values)
         common = math.gcd(*integral.integers.tolist()) * Fraction(2) ** integral.exponent
         if total / common < LARGEST:
-            return cls(common, True, 0.0, float(common))
+            return cls(common, True, 0.0, float(common), ZERO * total)
         # A power of two; one below the least float64 would have been a common divisor.
         grid = Fraction(2) ** math.ceil(math.log2(total / LARGEST) + 1)
         if common.denominator == 1 and float(np.abs(values).sum()) < WHOLE:  # not meant as decimals
-            return cls(grid, False, 0.0, float(common))
+            return cls(grid, False, 0.0, float(common), ZERO * total)
         for power in range(math.floor(math.log10(total)), -308, -1):
             step = 10.0**power
             if total / step >= LARGEST:
@@ -91,8 +96,8 @@ class Unit:
             whole = np.rint(ratio)
             if (np.abs(ratio - whole) <= 1e-15 * np.abs(whole)).all():
                 size = Fraction(10) ** power * math.gcd(*map(int, whole))
-                return cls(size, False, 0.0, float(size))
-        return cls(grid, False, NEAR, 0.0)
+                return cls(size, False, 0.0, float(size), ZERO * total)
+        return cls(grid, False, NEAR, 0.0, ZERO * total)
 
     def whole(self, values: FloatArray) -> FloatArray:
         """Return the nearest integers, as floats."""

@@ -110,7 +110,7 @@ def solve_mis_exactly(
     bound = 0.0 - rounded_down(unit.size * int(found.bound) - charge)
     members = found.labels.astype(bool)
     weight = math.fsum(graph.weights[members])
-    return run.result(torch.tensor(members.astype(np.int8)), weight, bound, unit.step, deadline.elapsed() - began)
+    return run.result(torch.tensor(members.astype(np.int8)), weight, bound, unit, deadline.elapsed() - began)
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def solve_mrf_exactly(
     elif energy >= mrf.top:
         # No labelling below the top is known; where the best of all is, rounding alone left the bound below it.
         energy, run.status = math.inf, Status.STALLED if run.status is Status.OPTIMAL else run.status
-    return run.result(torch.tensor(found.labels), energy, bound, unit.step, deadline.elapsed() - began)
+    return run.result(torch.tensor(found.labels), energy, bound, unit, deadline.elapsed() - began)
 
 
 def _charge(unit: Unit, values: list[FloatArray], whole: list[FloatArray], sizes: FloatArray) -> Fraction:
@@ -168,18 +168,15 @@ class Energies:
             labels = eliminate(part.counts.tolist(), part.factors, order, run.deadline)
             found.eliminated(labels, part.energy)
             return
-        finite = [table[np.isfinite(table)] for _, table in part.factors]
-        total = sum(float(np.abs(values).max(initial=0.0)) for values in finite)
         if (qubo := part.to_qubo()) is not None:
             # So that what does not matter to the function does not matter to the energy either.
             function = minimised(Functions(self.near / AS_FUNCTION), qubo, run)
             found.labels, found.bound = function.labels.astype(np.int64), max(found.bound, function.bound)
         else:
-            self._searched(part, Grid.of(np.concatenate(finite), self.near, total), found)
+            self._searched(part, found)
 
-    def _searched(self, mrf: Mrf, grid: Grid, found: Bracket) -> None:
-        run = found.run
-        stating = stating_seconds(mrf)
+    def _searched(self, mrf: Mrf, found: Bracket) -> None:
+        run, stating = found.run, stating_seconds(mrf)
         share = FIRST if run.deadline.affords(stating) else 1.0
         best = incumbent(mrf, run.deadline.within(share * run.deadline.left()))
         found.labels = best.labels.numpy()
@@ -191,6 +188,9 @@ class Energies:
         begun = passed(relaxation, run.deadline, SLOWS)
         if begun is not None:
             best = better(best, begun.best)
+        finite = [np.where(np.isfinite(group.tables), group.tables, 0.0) for group in mrf.groups]
+        total = sum(float(_most(np.abs(own)).sum()) for own in finite)
+        grid = Grid.of(np.concatenate([own.ravel() for own in finite]), self.near, total)
         problem = tightening_of(relaxation, BUDGET.blocks, run.deadline, begun)
         best, below = search_tightened(problem, Branching(variables, some.size, some.rounded, some.rest), best, grid, run)
         found.labels, found.bound = best.labels.numpy(), max(found.bound, below)

@@ -46,6 +46,9 @@ class Labelling:
 ROOM = 4_000_000
 """Costs that a round of descent looks at together."""
 
+PER_COST = 4e-8
+"""Seconds for each cost that a round of descent looks at, at most in what was measured."""
+
 PER_TERM = 1e-5
 """Seconds for each variable and factor that a move by flow takes, at most in what was measured."""
 
@@ -130,10 +133,16 @@ def descend(
     if max_rounds < 0:
         raise OptionError(f"max_rounds is {max_rounds}; give 0 or more")
     mrf.checked_labels(labels.cpu().numpy())
-    given, deadline = conditionals or Conditionals(mrf, labels.device), Deadline.of(time_limit)
-    looked_at = int(mrf.n * mrf.counts.max()) + sum(len(g.tables) * sum(g.shape) for g in mrf.groups)
-    x = torch.cat([_descended(given, part, max_rounds, deadline) for part in torch.split(labels, max(1, ROOM // looked_at))])
+    x, deadline = labels, Deadline.of(time_limit)
+    if not deadline.over():
+        given, parts = conditionals or Conditionals(mrf, labels.device), torch.split(labels, max(1, ROOM // looked_at(mrf)))
+        x = torch.cat([_descended(given, part, max_rounds, deadline) for part in parts])
     return Labelling(x, torch.tensor(mrf.energy(x.cpu().numpy()), device=x.device))
+
+
+def looked_at(mrf: Mrf) -> int:
+    """Costs of a labelling that a round of descent looks at."""
+    return int(mrf.n * mrf.counts.max()) + sum(len(g.tables) * sum(g.shape) for g in mrf.groups)
 
 
 def _descended(given: Conditionals, labels: Tensor, max_rounds: int, deadline: Deadline) -> Tensor:
@@ -252,11 +261,16 @@ def moved_by_flow(mrf: Mrf, labels: IntArray, others: IntArray, deadline: Deadli
     numpy.ndarray, shape (n,), int64
         Never worse than ``labels``.
     """
-    if not deadline.affords(3 * PER_TERM * (mrf.n + len(mrf.factors))):
+    if not deadline.affords(flow_seconds(mrf)):
         return labels
     soft = _soft_pairwise(mrf)
     expanded = _expanded(soft, labels, deadline)
     return _expanded(soft, _fused(soft, expanded, others, deadline), deadline)
+
+
+def flow_seconds(mrf: Mrf) -> float:
+    """What moves by flow take at least: no less is spent on them."""
+    return 3 * PER_TERM * (mrf.n + len(mrf.factors))
 
 
 def _soft_pairwise(mrf: Mrf) -> Mrf:

@@ -77,7 +77,8 @@ class Mrf:
         Number of labels of each variable, n > 0.
     factors : iterable of (scope, table)
         Scopes name different variables in any order, and axis k of a table belongs to position k of its scope.  Factors on the same
-        variables are added up, those on none go to ``constant``; ``factors`` then holds one an ascending scope, in sorted order.
+        variables are added up, those on none go to ``constant``, or forbid all labels where they are infinite; ``factors`` then
+        holds one an ascending scope, in sorted order.
     constant : float
         Constant term.
     name : str
@@ -118,8 +119,10 @@ class Mrf:
         merged: dict[tuple[int, ...], FloatArray] = {}
         for number, (given, values) in enumerate(factors):
             scope, table = _checked(number, given, values, sizes)
+            if not scope and math.isinf(table):  # no labelling is left, as where a variable has no label
+                scope, table = (0,), np.full(sizes[0], np.inf)
             if not scope:
-                total += float(as_finite(table.reshape(1), f"factor {number} (without variables)")[0])
+                total += float(table)
             elif scope in merged:
                 merged[scope] = _added(merged[scope], table, scope)
             else:

@@ -138,10 +138,15 @@ class Points:
     ----------
     views : Marginals
         Where the model keeps its marginals.
+
+    Attributes
+    ----------
+    descents : Deadline
+        When labellings near iterates are no longer improved; never, by default.
     """
 
     def __init__(self, views: Marginals) -> None:
-        self.views, self.mrf = views, views.mrf
+        self.views, self.mrf, self.descents = views, views.mrf, bl.Deadline()
         self.conditionals: dict[torch.device, Conditionals] = {}
         self.size = 0
         self._look()
@@ -197,9 +202,11 @@ class Points:
         for shape, (nodes, columns) in self.rows.items():
             if len(shape) == 1:
                 marginals[:, nodes[:, 0], : shape[0]] = x[:, columns].to(torch.float64)
-        if x.device not in self.conditionals:
-            self.conditionals[x.device] = Conditionals(mrf, x.device)
-        labels = descend(mrf, marginals.argmax(-1), REPAIR_ROUNDS, self.conditionals[x.device]).labels
+        labels = marginals.argmax(-1)
+        if not self.descents.over():
+            if x.device not in self.conditionals:
+                self.conditionals[x.device] = Conditionals(mrf, x.device)
+            labels = descend(mrf, labels, REPAIR_ROUNDS, self.conditionals[x.device], time_limit=self.descents).labels
         return self.of_labels(labels, x.dtype)
 
     def _fractional(self, x: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ from blocklp.oracles.pairwise import Pairwise
 from blocklp.problems.discrete.exact import rehearsed_loops
 from blocklp.problems.discrete.tightening import Labelled
 from blocklp.problems.mrf.marginals import Scope
-from blocklp.problems.mrf.relaxation import MrfRelaxation
+from blocklp.problems.mrf.relaxation import PROVED, MrfRelaxation, entries_of
 from blocklp.problems.mrf.rounding import improved
 from blocklp.problems.qpbo.arrays import IntArray
 from blocklp.results.state import Saddle
@@ -104,9 +104,10 @@ def passed(
     least : int
         Entries of the tables of a model that is not small.
     """
-    own = deadline.within(SHARE * deadline.left())
+    left, proving = deadline.left(), PROVED * entries_of(relaxation.mrf)
+    own = deadline.within(min(SHARE * left, left - proving))
     kernels = loops_for(relaxation, own, least)
-    if kernels is None:
+    if kernels is None or left < proving:
         return None
     messages, interrupted = Messages(relaxation, kernels), False
 

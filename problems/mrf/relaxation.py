@@ -18,7 +18,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -27,12 +27,13 @@ import torch
 from torch import Tensor
 
 import blocklp as bl
-from blocklp.errors import OptionError, ScopeError
+from blocklp.errors import OptionError, ScopeError, TimeLimitError
 from blocklp.language.expression import View
 from blocklp.oracles.chain import Chain
 from blocklp.oracles.joint import Joint
 from blocklp.oracles.pairwise import Pairwise
 from blocklp.oracles.simplex import Simplex
+from blocklp.problems.discrete.together import lenient
 from blocklp.problems.mrf.chains import StatePath, edge_chains, state_paths
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.marginals import Marginals, Points, Scope, spread
@@ -43,6 +44,9 @@ Decomposition = Literal["auto", "edges", "chains", "qubo"]
 
 
 STATING = "stating the relaxation of an energy"
+
+STATED, PROVED = 7e-7, 1.1e-6
+"""Seconds for each entry of a table that it takes to state a relaxation, and to prove its first bound, in large models."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +62,14 @@ class MrfRelaxation:
     views : Marginals
         Variables, ascending, to their marginals (the last variable's label fastest); of the single variables and of all factors and
         clusters.  Empty for the decomposition ``"qubo"``.
+    stated : bool
+        Whether the model is more than the bound of :func:`least_entries`.
     """
 
     mrf: Mrf
     model: bl.Model
     views: Marginals
+    stated: bool = True
 
     @cached_property
     def points(self) -> Points:
@@ -144,6 +151,62 @@ def relax(
     _add_simplices(relaxation)
     relaxation.model.repair_with(_Repair(relaxation))
     return relaxation
+
+
+def relax_in_time(mrf: Mrf, decomposition: Decomposition, clusters: Sequence[Sequence[int]], solving: bl.Deadline) -> MrfRelaxation:
+    """State the relaxation as :func:`relax` does, or :func:`least_entries` where there is no time to state it and to prove a bound.
+
+    Parameters
+    ----------
+    mrf, decomposition, clusters
+        As in :func:`relax`.
+    solving : Deadline
+        When the bound should be proved.
+
+    Raises
+    ------
+    OptionError, ScopeError
+        As :func:`relax`.
+    """
+    stating, began = lenient(solving), solving.elapsed()
+    # Roof duality takes a fraction of that.
+    seconds = 0.0 if decomposition in ("auto", "qubo") and mrf.order <= 2 and int(mrf.counts.max()) == 2 else stating_seconds(mrf)
+    try:
+        stating.check(STATING, seconds)
+        relaxation = relax(mrf, decomposition, clusters, time_limit=stating)
+        if seconds:  # a busy machine is as slow in the solve
+            stating.check(STATING, PROVED * max(seconds / (STATED + PROVED), (solving.elapsed() - began) / STATED))
+        return relaxation
+    except TimeLimitError:
+        return least_entries(mrf)
+
+
+def stating_seconds(mrf: Mrf) -> float:
+    """How long it takes to state the relaxation of an energy and to prove a first bound."""
+    return (STATED + PROVED) * entries_of(mrf)
+
+
+def entries_of(mrf: Mrf) -> int:
+    """Entries of the tables of all factors."""
+    return sum(group.tables.size for group in mrf.groups)
+
+
+def least_entries(mrf: Mrf) -> MrfRelaxation:
+    """State that no labelling costs less than the least entries of all tables: a model of the single variables.
+
+    Costs of labels are by how much they exceed the least one, so that bounds of the variables alone prove that bound.
+    """
+    parts, costs = [np.array([mrf.constant])], dict[Scope, FloatArray]()
+    for group in mrf.groups:
+        least = group.tables.reshape(len(group.tables), -1).min(1)
+        parts.append(np.where(np.isfinite(least), least, 0.0))
+        if group.order == 1:
+            costs.update(((i,), own) for i, own in zip(group.scopes[:, 0].tolist(), group.tables - parts[-1][:, None], strict=True))
+    below = math.nextafter(math.fsum(np.concatenate(parts)), -math.inf)
+    factors = tuple((scope, costs[scope]) for scope in sorted(costs))
+    relaxation = _variables(Mrf.of_factors(mrf.counts, factors, below), [])
+    _add_simplices(relaxation)
+    return replace(relaxation, mrf=mrf, stated=False)
 
 
 def _cluster(mrf: Mrf, given: Sequence[int]) -> Scope:

@@ -12,17 +12,20 @@ import blocklp as bl
 from blocklp.deadline import Deadline
 from blocklp.oracles.chain import Chain
 from blocklp.problems.discrete.tightening import Labelled
-from blocklp.problems.mrf.heuristics import descend, moved_by_flow
+from blocklp.problems.mrf.heuristics import PER_COST, descend, flow_seconds, looked_at, moved_by_flow
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.path_moves import moved_along_paths
 from blocklp.problems.mrf.relaxation import MrfRelaxation
 from blocklp.problems.qpbo.heuristics import round_fractional
 
 DESCENT = 0.5
-"""Share of the time left for descents, at most; moves by flow have the rest."""
+"""Share of the time left for descents, at most; moves by flow or along paths have the rest, if they can begin by then."""
 
 DRAWN = 62
-"""Labellings drawn from the marginals."""
+"""Labellings drawn from the marginals, where there is time for them to descend."""
+
+ROUNDS = 10
+"""Rounds that a descent takes."""
 
 FUSED = 20
 """Labellings, the best first, that are fused."""
@@ -53,7 +56,7 @@ def rounded(relaxation: MrfRelaxation, solution: bl.Solution, deadline: Deadline
         Labels are int64; the energy is infinite where none was found that respects the hard constraints.
     """
     mrf, marginals = relaxation.mrf, relaxation.marginals(solution).cpu().to(torch.float64)[0]
-    starts = [marginals.argmax(-1)[None], alone(mrf)[None], drawn(mrf, marginals)]
+    starts = [marginals.argmax(-1)[None], alone(mrf)[None], *drawn_in_time(mrf, marginals, deadline)]
     if not relaxation.views and (qubo := mrf.to_qubo()) is not None:
         starts.append(round_fractional(qubo, solution.x["y"].cpu(), time_limit=deadline).y.long())
     if any(isinstance(blocks.type, Chain) for blocks in relaxation.model.blocks):
@@ -101,8 +104,8 @@ def incumbent(mrf: Mrf, deadline: Deadline, labels: Sequence[Tensor] = ()) -> La
     labels : sequence of Tensor
         ``(n,)`` int64: labellings to start from, too.
     """
-    random = drawn(mrf, torch.zeros(mrf.n, int(mrf.counts.max()), dtype=torch.float64))
-    return improved(mrf, torch.cat([own[None] for own in (*labels, alone(mrf))] + [random]), deadline)
+    random = drawn_in_time(mrf, torch.zeros(mrf.n, int(mrf.counts.max()), dtype=torch.float64), deadline)
+    return improved(mrf, torch.cat([own[None] for own in (*labels, alone(mrf))] + random), deadline)
 
 
 def alone(mrf: Mrf) -> Tensor:
@@ -122,6 +125,13 @@ def drawn(mrf: Mrf, marginals: Tensor) -> Tensor:
     return torch.multinomial(weights, DRAWN, replacement=True, generator=torch.Generator().manual_seed(0)).T
 
 
+def drawn_in_time(mrf: Mrf, marginals: Tensor, deadline: Deadline) -> list[Tensor]:
+    """As many of the labels that are :func:`drawn` as there is time for to descend: one batch of them, or none."""
+    seconds = ROUNDS * PER_COST * looked_at(mrf)
+    count = int(min(DRAWN, DESCENT * deadline.left() / seconds))
+    return [drawn(mrf, marginals)[:count]] if count else []
+
+
 def improved(mrf: Mrf, starts: Tensor, deadline: Deadline) -> Labelled:
     """The best labelling that descent, moves by flow in pairwise models, and moves along paths of states lead to from ``(batch, n)``.
 
@@ -134,7 +144,8 @@ def improved(mrf: Mrf, starts: Tensor, deadline: Deadline) -> Labelled:
     deadline : Deadline
         For descent and moves.
     """
-    reached = descend(mrf, starts, time_limit=deadline.within(DESCENT * deadline.left()))
+    followed = mrf.order == 3 or (mrf.order <= 2 and deadline.affords(flow_seconds(mrf)))
+    reached = descend(mrf, starts, time_limit=deadline.within(DESCENT * deadline.left()) if followed else deadline)
     ranked = reached.labels[reached.energy.argsort(stable=True)]
     labels = ranked[0]
     if mrf.order == 3:

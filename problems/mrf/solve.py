@@ -20,12 +20,13 @@ from blocklp.problems.discrete.tightening import Labelled, Told, tighten_in_turn
 from blocklp.problems.discrete.together import before, lenient, share, solve_together, stop
 from blocklp.problems.mrf.instance import Mrf
 from blocklp.problems.mrf.messages import LARGE, SLOWS, Passed, passed
-from blocklp.problems.mrf.relaxation import Decomposition, MrfRelaxation, relax
+from blocklp.problems.mrf.relaxation import PROVED, STATING, Decomposition, MrfRelaxation, entries_of, relax_in_time
 from blocklp.problems.mrf.rounding import incumbent, rounded
 from blocklp.problems.mrf.tightening import tightened_local_polytope
 from blocklp.problems.qpbo.tightening import tightened_roof_duality
 from blocklp.search.best_first import relative_gap as labelling_gap
 from blocklp.search.tightening import Budget, Round, Tightened
+from blocklp.solver import OVER
 
 FIRST = 0.2
 """Share of the time left that goes to a first labelling before tightening, at most."""
@@ -126,7 +127,8 @@ def solve_mrf(
         from the relaxation's labelling and seven other starts; the better one is kept.
     **options
         Those of :meth:`blocklp.Model.solve`, but for ``warm_start`` and ``bounds``.  Those of passes hold for each instance that is
-        tightened and leave out sweeps of message passing, ``time_limit`` holds for all of them and all that is done.
+        tightened and leave out sweeps of message passing, ``time_limit`` holds for all of them and all that is done.  An instance
+        that is too large for its relaxation to be stated in time gets the sum of the least entries of its tables for a bound.
 
     Returns
     -------
@@ -138,7 +140,7 @@ def solve_mrf(
     OptionError, ScopeError, DeviceError, ModelError
         An option or a cluster is wrong, an instance is no ``Mrf``, the device is missing, or the heuristic does not take an instance.
     TimeLimitError
-        The time was over before all relaxations were stated.
+        The deadline had long been over.
     """
     if isinstance(mrfs, Mrf):
         return solve_mrf([mrfs], decomposition, clusters, tighten, told, heuristic, **options)[0]
@@ -152,15 +154,20 @@ def solve_mrf(
             check_method(mrf, heuristic)
     deadline = bl.Deadline.of(options.pop("time_limit", math.inf))
     shared = list(clusters)
-    relaxations = [relax(mrf.without_top(), decomposition, shared, time_limit=lenient(deadline)) for mrf in mrfs]
-    closing = [CLOSING * (mrf.n + sum(table.size for _, table in mrf.factors)) for mrf in mrfs]
+    if lenient(deadline).over():
+        deadline.check(STATING)
+    closing = [CLOSING * (mrf.n + entries_of(mrf)) for mrf in mrfs]
     solving = before(deadline, sum(closing))
+    relaxations = [relax_in_time(mrf.without_top(), decomposition, shared, solving) for mrf in mrfs]
     if tighten is not False:
         budget = Budget() if tighten is True else tighten
         calls = [partial(_tightened, relaxation, budget) for relaxation in relaxations]
         found = tighten_in_turn(calls, told=told, time_limit=solving, **options)
         pairs = [(solved, _searched(mrf, best, heuristic, deadline)) for mrf, (solved, best) in zip(mrfs, found, strict=True)]
         return [_between(*result, mrf.top) for result, mrf in zip(pairs, mrfs, strict=True)]
+    for relaxation in relaxations:
+        if relaxation.views:
+            relaxation.points.descents = solving.within(solving.left() - PROVED * entries_of(relaxation.mrf))
     begun = _passed(relaxations, solving, options)
     solutions = _solved(relaxations, begun, solving, options)
     results = []
@@ -192,6 +199,8 @@ def _passed(relaxations: list[MrfRelaxation], deadline: bl.Deadline, options: di
         return {}
     found: dict[int, Passed] = {}
     for k, relaxation in enumerate(relaxations):
+        if not relaxation.stated:
+            continue
         own = passed(relaxation, share(deadline, 1, len(relaxations) - k), callback=options.get("callback"))
         if own is not None:
             found[k] = own
@@ -207,7 +216,7 @@ def _solved(
 
     Each kind, and each instance that goes on, gets its share of the time left; after an interrupt the rest gets a first pass.
     """
-    found: dict[int, bl.Solution] = {}
+    found = {k: _unproved(own, options) for k, own in enumerate(relaxations) if not own.stated}
     options = {**options, "callback": stop} if any(own.interrupted for own in begun.values()) else options
     for k, own in begun.items():
         mine = share(deadline, 1, len(relaxations) - len(found))
@@ -229,6 +238,11 @@ def _solved(
             found[k] = _continued(relaxations[k], averaged[k], share(deadline, 1, len(relaxations) - len(found)), options)
             options = _stopped([found[k]], options)
     return [found[k] for k in range(len(relaxations))]
+
+
+def _unproved(relaxation: MrfRelaxation, options: dict[str, Any]) -> bl.Solution:
+    """The solution whose bound is that of the variables alone, as if no time were left."""
+    return relaxation.model.solve(**{**options, "time_limit": bl.Deadline(OVER)})
 
 
 def _stopped(solutions: Sequence[bl.Solution], options: dict[str, Any]) -> dict[str, Any]:
@@ -255,7 +269,10 @@ def _averages(relaxation: MrfRelaxation, options: dict[str, Any]) -> bool:
 
 def _tightened(relaxation: MrfRelaxation, budget: Budget, *, time_limit: bl.Deadline, **options: Any) -> tuple[Tightened, Labelled]:
     """Tighten one relaxation, of whatever decomposition."""
-    mrf = relaxation.mrf
+    mrf, untold = relaxation.mrf, {k: v for k, v in options.items() if k != "told"}
+    if not relaxation.stated:
+        solution = _unproved(relaxation, untold)
+        return Tightened(solution, ()), rounded(relaxation, solution, time_limit)
     if not relaxation.views:
         qubo = mrf.to_qubo()
         assert qubo is not None
@@ -272,10 +289,9 @@ def _tightened(relaxation: MrfRelaxation, budget: Budget, *, time_limit: bl.Dead
         return tightened_local_polytope(relaxation, begun.best, budget, begun, time_limit=time_limit, **{**options, **stopped})
     known = incumbent(mrf, time_limit.within(FIRST * time_limit.left()))
     if _averages(relaxation, options):
-        first = {k: v for k, v in options.items() if k != "told"}
         if budget.rounds:
-            first["passes"] = min(budget.passes, options.get("passes", budget.passes))
-        options["warm_start"] = _solved([relaxation], {}, time_limit, first)[0]
+            untold["passes"] = min(budget.passes, options.get("passes", budget.passes))
+        options["warm_start"] = _solved([relaxation], {}, time_limit, untold)[0]
     return tightened_local_polytope(relaxation, known, budget, time_limit=time_limit, **options)
 
 

@@ -21,6 +21,9 @@ MOST_VARIABLES = 32
 ENTRY = 24
 """Bytes of memory that an entry of a table takes at most."""
 
+DIGITS = 18
+"""Digits of a whole number at most, so that int64 holds it."""
+
 EXACT = 2**53
 """Whole numbers up to this are floats without rounding."""
 
@@ -95,8 +98,10 @@ class Words:
         for position in self.take(count, what):
             text = self.texts[position]
             digits = text.removeprefix("-")
-            if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+            if not (digits.isascii() and digits.isdigit()):
                 raise self.error(position, f"not a whole number; {what} should be here")
+            if len(digits) > DIGITS:
+                raise self.error(position, f"{len(digits)} digits are too many; {what} may have {DIGITS}")
             value = int(text)
             if value < least or (most is not None and value > most):
                 limit = f"at least {least}" if most is None else f"in {least} .. {most}"

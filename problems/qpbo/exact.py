@@ -116,9 +116,7 @@ def solve_qpbo_exactly(
     # Rounded once; the sum of products would be rounded at every term.
     inside = result.labels.astype(bool)
     terms = [qubo.linear[inside], qubo.quadratic[inside[qubo.edges].all(1)], [qubo.offset]]
-    return run.result(
-        torch.tensor(inside.astype(np.int8)), math.fsum(np.concatenate(terms)), bound, unit.step, deadline.elapsed() - began
-    )
+    return run.result(torch.tensor(inside.astype(np.int8)), math.fsum(np.concatenate(terms)), bound, unit, deadline.elapsed() - began)
 
 
 @dataclass(frozen=True)

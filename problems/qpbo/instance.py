@@ -124,8 +124,8 @@ class Qubo:
     ) -> Qubo:
         """Build from terms in any order.
 
-        Repeated and reversed pairs are added up, a pair (i, i) goes to ``linear`` because y_i^2 = y_i, and pairs
-        whose sum is zero are dropped.
+        Repeated and reversed pairs are added up, where a file that repeats one is refused; a pair (i, i) goes to ``linear`` because
+        y_i^2 = y_i, and pairs whose sum is zero are dropped.
 
         Parameters
         ----------
@@ -271,6 +271,8 @@ class Qubo:
     def max_cut_from_networkx(cls, graph: Any, weight: str | None = "weight") -> Qubo:
         """Build :meth:`max_cut` of a networkx graph; ``labels`` are its nodes in their order.
 
+        Self-loops are left out: no cut separates them.
+
         Parameters
         ----------
         graph : networkx.Graph
@@ -281,8 +283,9 @@ class Qubo:
         Raises
         ------
         ModelError, NonFiniteError
-            A weight is no finite number, an edge is a self-loop, or the graph has no node.
+            A weight is no finite number, or the graph has no node.
         """
         _, terms = graph_attributes(graph, None, weight, 1.0)
+        terms = [(head, tail, value) for head, tail, value in terms if head != tail]
         cut = cls.max_cut(len(graph), [ends for *ends, _ in terms], [value for *_, value in terms], str(graph.name))
         return replace(cut, labels=tuple(graph.nodes))

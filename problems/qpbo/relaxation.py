@@ -120,7 +120,7 @@ def solve_qpbo(
     Raises
     ------
     ModelError, OptionError, DeviceError
-        An instance is no ``Qubo``, an option is wrong, or the device is missing.
+        An instance is no ``Qubo``, or too large in its coefficients to be tightened, an option is wrong, or the device is missing.
     TimeLimitError
         The time was over before all relaxations were stated.
     """
@@ -129,7 +129,8 @@ def solve_qpbo(
     check_instances(qubos, Qubo)
     deadline = bl.Deadline.of(options.pop("time_limit", math.inf))
     stating = lenient(deadline)
-    stating.check(STATING)
+    if stating.over():
+        deadline.check(STATING)
     closing = before(deadline, sum(closing_time(qubo.n, len(qubo.edges)) for qubo in qubos))
     if tighten is False:
         solutions = solve_batches(_batches(qubos), time_limit=closing, **options)
@@ -139,7 +140,8 @@ def solve_qpbo(
         return [_between(*found) for found in zip(solutions, bests, persistencies, strict=True)]
     models = []
     for qubo in qubos:
-        stating.check(STATING)
+        if stating.over():
+            deadline.check(STATING)
         models.append(roof_duality_model(qubo))
     budget = None if tighten is True else tighten
     calls = [partial(tightened_roof_duality, model, qubo, budget) for model, qubo in zip(models, qubos, strict=True)]

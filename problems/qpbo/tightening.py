@@ -11,6 +11,7 @@ from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 from torch import Tensor
 
 import blocklp as bl
+from blocklp.errors import ModelError
 from blocklp.problems.discrete.adjacency import sparse_graph
 from blocklp.problems.discrete.tightening import Labelled, Problem, tightened
 from blocklp.problems.qpbo.annealing import short_search
@@ -18,6 +19,9 @@ from blocklp.problems.qpbo.clusters import Pairs, violated_cycles
 from blocklp.problems.qpbo.heuristics import Labellings, one_flip_descent, round_fractional
 from blocklp.problems.qpbo.instance import Qubo
 from blocklp.search.tightening import Budget, Tightened
+
+LARGEST = 1e150
+"""Magnitude of coefficients up to which squares of their sums are far from the end of float64."""
 
 STARTS = 32
 """Random labellings of which the best descent is where the first search for a good one starts."""
@@ -45,7 +49,18 @@ def tightened_roof_duality(
     -------
     Tightened, Labelled
         As there; labels are int8.
+
+    Raises
+    ------
+    ModelError
+        A coefficient is so large that squares of sums overflow.
     """
+    largest = max(float(np.abs(values).max(initial=0.0)) for values in (qubo.linear, qubo.quadratic))
+    if largest > LARGEST:
+        raise ModelError(
+            f"{qubo.name or 'the instance'} has a coefficient of magnitude {largest:.3g}, and tightening takes {LARGEST:g} at most; "
+            "divide all of them by a power of two"
+        )
     budget, deadline = budget or Budget(), bl.Deadline.of(time_limit)
     best = incumbent(qubo, deadline.within(0.2 * deadline.left()))
     return tightened(tightening_of(model, qubo, budget.blocks, deadline), best, budget, time_limit=deadline, **options)

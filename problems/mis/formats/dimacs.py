@@ -39,7 +39,7 @@ def read(file: InputFile) -> WeightedGraph:
     Returns
     -------
     WeightedGraph
-        Nodes weigh 1 if the file has no ``n`` lines.  Edges listed in both directions are merged.
+        Nodes weigh 1 if the file has no ``n`` lines.  Edges that are listed again, in either direction, are merged.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Matrices of the Biq Mac Library, ``.sparse``.
 
 A header ``n m``, then m lines ``i j q`` (numbered from 1) with one triangle of a symmetric matrix Q.  The objective is to minimise
-``y' Q y``, so an off-diagonal entry counts twice.
+``y' Q y``, so an off-diagonal entry counts twice.  A pair that is repeated, in either order, is refused.
 """
 
 from __future__ import annotations

@@ -59,4 +59,5 @@ def test_an_exact_proof_that_nothing_is_feasible(tmp_path):
     (tmp_path / "a.uai").write_text("MARKOV\n2\n2 2\n3\n1 0\n1 1\n2 0 1\n2\n1 0\n2\n1 0\n4\n0 1\n1 1\n")
     [entry] = json.loads(run(tmp_path / "a.uai", "--exact", "--json").stdout)
     assert (entry["status"], entry["proven"], entry["energy"], entry["bound"], entry["gap"]) == ("infeasible", True, None, None, 0)
+    assert entry["solution"] is None
     assert "inf" in run(tmp_path / "a.uai", "--exact").stdout

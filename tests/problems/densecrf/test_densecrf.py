@@ -21,8 +21,11 @@ from blocklp.problems.densecrf import (
     grid_features,
     image_crf,
     image_features,
+    mean_shift_regions,
     readers,
+    region_cliques,
     solve_densecrf,
+    superpixel_cliques,
 )
 from blocklp.problems.densecrf.mean_field import mean_field_update
 from blocklp.problems.densecrf.prox_lp import project_to_simplex
@@ -261,6 +264,8 @@ def test_images_may_be_arrays_and_mistakes_are_named() -> None:
     x = torch.zeros(20, dtype=torch.long)
     same = image_crf([torch.from_numpy(picture)], [torch.from_numpy(unary)])
     assert torch.equal(crf.energy(x), same.energy(x))
+    whole = draw.integers(-9, 9, (4, 5, 2))
+    assert torch.equal(image_crf(picture, whole).energy(x), image_crf(picture, whole.astype(float)).energy(x))
     with pytest.raises(ShapeError, match=r"unaries are torch\.uint8; give floating-point costs"):
         image_crf(unary, picture)
     with pytest.raises(OptionError, match=r"bilateral is \(20, 13\); give \(sxy, srgb, weight\)"):
@@ -271,3 +276,18 @@ def test_images_may_be_arrays_and_mistakes_are_named() -> None:
         image_crf(picture, [unary, None])  # type: ignore[list-item]
     with pytest.warns(UserWarning, match="no colour is above 1, and srgb is 13"):
         image_crf(picture / 255, unary, bilateral=(20, 13, 3))
+
+
+def test_regions_are_of_arrays_as_of_tensors() -> None:
+    pytest.importorskip("skimage")
+    image = picture(12, 16, 0).numpy().astype(np.uint8)
+    found = superpixel_cliques(image, count=6)
+    assert torch.equal(found.member, superpixel_cliques([torch.from_numpy(image)], count=6).member)
+    regions = mean_shift_regions(image, least=5)
+    assert torch.equal(regions, mean_shift_regions(torch.from_numpy(image), least=5))
+    same = region_cliques(torch.from_numpy(image), regions)
+    for images, areas in ((image, regions.numpy()), ([image], [regions]), (torch.from_numpy(image), regions.numpy())):
+        cliques = region_cliques(images, areas)
+        assert torch.equal(cliques.member, same.member) and torch.equal(cliques.cost, same.cost)
+    with pytest.raises(OptionError, match="regions is None; give an array"):
+        region_cliques(image, None)  # type: ignore[arg-type]

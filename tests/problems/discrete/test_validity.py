@@ -155,6 +155,13 @@ def test_neighbouring_whole_numbers_are_not_decimals():
     assert found.proven or "too large for sums without rounding" in found.reason
 
 
+def test_gaps_of_proved_minima_near_zero_are_small():
+    """Logarithms of potentials, which no grid holds, with a least energy of zero."""
+    tables = -np.log([[0.2, 0.5, 1e-300], [1.0, 0.1, 0.3]])
+    found = solve_mrf_exactly(Mrf([2, 3], [((0, 1), tables)]))
+    assert found.proven and found.energy == 0 > found.bound and found.gap < 1e-6
+
+
 def cut_of_two(seed):
     """Two components without a persistent label, whose roof dual is half of all weights."""
     pairs = [(i, j) for i in range(10) for j in range(i) if (i < 5) == (j < 5)]

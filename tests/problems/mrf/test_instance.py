@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 
 from blocklp.errors import ModelError, NonFiniteError, ScopeError, ShapeError
-from blocklp.problems.mrf import Mrf
+from blocklp.problems.mrf import Mrf, solve_mrf, solve_mrf_exactly
+from blocklp.status import Status
 
 from ..random_mrfs import labellings, random_mrf
 
@@ -91,3 +92,13 @@ def test_bad_labels_are_refused():
         mrf.energy([1, 3])
     with pytest.raises(ScopeError, match="evidence"):
         mrf.condition({0: 2})
+
+
+def test_an_infinite_constant_forbids_all_labellings():
+    mrf = Mrf([2, 3], [((), np.array(np.inf)), ((0,), [1.0, 2.0])])
+    assert np.isinf(mrf.energy(labellings(mrf))).all() and mrf.constant == 0
+    assert solve_mrf_exactly(mrf).status is Status.INFEASIBLE
+    assert solve_mrf(mrf).energy == np.inf
+    for bad in (np.nan, -np.inf):
+        with pytest.raises(NonFiniteError, match=r"factor 0 on .* holds NaN or -inf"):
+            Mrf([2], [((), np.array(bad))])

@@ -250,6 +250,7 @@ def test_opengm_without_h5py(tmp_path, monkeypatch):
             "sums",
         ),
         ("a.opb", "min: +1 x1;\n+1 x1 x2 >= 1;\n", "line 2.*objective only"),
+        ("a.opb", "min: +1234567890123456789012 x1;\n", "22 digits are too many; a whole number may have 18"),
         ("a.opb", "min: +1 x1;\n[3] +1 x1 >= 1;\n", "line 2.*soft: top"),
         ("a.opb", "min: +1 x1", "cut off"),
         ("a.wcnf", "h 1 2 0\n0.5 1 0\n", "line 2.*weight"),

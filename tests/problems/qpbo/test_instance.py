@@ -153,11 +153,14 @@ def test_max_cut_of_a_graph_is_the_heaviest_of_all_cuts(kind, seed, all_labellin
         np.testing.assert_array_equal(energies, np.negative(cuts))
 
 
+def test_self_loops_are_in_no_cut(all_labellings):
+    graph = nx.Graph([("a", "b", {"weight": 3}), ("b", "b", {"weight": 5}), ("c", "c")])
+    np.testing.assert_array_equal(Qubo.max_cut_from_networkx(graph).energy(all_labellings(3)), [0, 0, -3, -3, -3, -3, 0, 0])
+
+
 def test_graphs_without_a_max_cut_are_refused():
     with pytest.raises(ModelError, match="at least one variable"):
         Qubo.max_cut_from_networkx(nx.Graph())
-    with pytest.raises(ModelError, match="drop the self-loop"):
-        Qubo.max_cut_from_networkx(nx.Graph([("a", "a")]))
     with pytest.raises(ModelError, match="weights does not hold real numbers"):
         Qubo.max_cut_from_networkx(nx.Graph([("a", "b", {"weight": "heavy"})]))
 

@@ -11,7 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 import blocklp as bl
-from blocklp.errors import OptionError, ShapeError
+from blocklp.errors import ModelError, OptionError, ShapeError
 from blocklp.kernels.compiled import loops
 from blocklp.problems.command_line.app import app
 from blocklp.problems.qpbo import Qubo, clusters, read_qubo, roof_duality_model, solve_qpbo, tabu_search, violated_cycles
@@ -247,3 +247,9 @@ def test_paths_too_long_to_write_are_left_out_by_both(monkeypatch):
                 if not compiled:
                     patch.setattr(clusters, "rehearsed_loops", lambda *_: None)
                 assert bool(len(clusters._long_cycles(pairs, cut, 10, 10**6, bl.Deadline()).scope)) == there
+
+
+@pytest.mark.parametrize("scale", [1e160, 1e200, 1e300])
+def test_coefficients_that_tightening_cannot_bear_are_named(scale):
+    with pytest.raises(ModelError, match=r"has a coefficient of magnitude .*e\+.*; divide all of them by a power of two"):
+        solve_qpbo(Qubo.from_matrix(np.random.default_rng(4).normal(size=(4, 4)) * scale), tighten=True)
