@@ -40,10 +40,12 @@ def models(padded: bool = True) -> list[bl.Model]:
 
 
 METHODS = ["admm", "pdhg", "prox", "smooth", "bundle", "min-marginals"]
+COMPILED = (), pytest.mark.slow
 WAYS = [
     *((method, dtype, "torch") for method in METHODS for dtype in (torch.float64, torch.float32)),
-    *((method, torch.float64, "numba") for method in METHODS),
-    ("admm", torch.float32, "numba"),  # compiling the loops of another method takes as long again
+    # Compiling the loops of a method takes half a minute.
+    *(pytest.param(method, torch.float64, "numba", marks=COMPILED[method in ("admm", "pdhg")]) for method in METHODS),
+    pytest.param("admm", torch.float32, "numba", marks=pytest.mark.slow),
 ]
 
 

@@ -324,7 +324,7 @@ def test_a_solver_keeps_what_a_method_finds(tighten: bool, monkeypatch: pytest.M
 
 
 def test_a_method_that_does_not_take_an_instance_is_refused_before_anything_is_solved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blocklp.problems.mrf.solve.relax", lambda *_, **__: pytest.fail("it was solved"))
+    monkeypatch.setattr("blocklp.problems.mrf.solve.relax_in_time", lambda *_, **__: pytest.fail("it was solved"))
     with pytest.raises(ModelError, match="factors of 3 variables; cqp takes 2 at most"):
         solve_mrf([random_mrf(2, seed=0), random_mrf(3, seed=0)], heuristic="cqp")
     with pytest.raises(OptionError, match="no method 'newton'"):
