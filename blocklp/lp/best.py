@@ -79,7 +79,7 @@ class Best:
         self.x = np.clip(np.zeros(len(program.c)), program.lower, program.upper)
         self.last = np.zeros(len(program.row_lower))
         self._always, self._assuming = _Bound(price=self.last), _Bound(price=self.last)
-        self._needed = needed(program)
+        self._needed, self._costs = needed(program), float(np.abs(program.c).sum())
 
     @property
     def proof(self) -> _Bound:
@@ -108,7 +108,7 @@ class Best:
     def _gap(self, bound: float) -> float:
         if math.isinf(bound) or math.isinf(self.primal):
             return math.inf
-        least = ROUNDED * float(np.abs(self.program.c).sum()) * min(self._needed, self._far() or math.inf)
+        least = ROUNDED * self._costs * min(self._needed, _far(self.x) or math.inf)
         size = max(abs(bound), abs(self.primal), CANCELLED * self.terms, least)
         return abs(self.primal - bound) / size if size > 0 else 0.0
 
@@ -122,15 +122,11 @@ class Best:
         A lower bound above its upper one proves that there is no such point.  Bounds far beyond the best
         point give way to tighter ones that rows imply.
         """
-        low, high, far = self.program.lower, self.program.upper, self._far() or math.inf
+        low, high, far = self.program.lower, self.program.upper, _far(self.x) or math.inf
         below_far, above_far = np.where(low < -far, -np.inf, low), np.where(high > far, np.inf, high)
         near = replace(self.program, lower=below_far, upper=above_far)
         implied = implied_bounds(below(near, self.cut()), self.deadline)
         return np.maximum(low, implied[0]), np.minimum(high, implied[1])
-
-    def _far(self) -> float:
-        """Magnitude beyond which entries are far from the best point; 0 where that is zero."""
-        return BEYOND * float(np.abs(self.x).max(initial=0.0))
 
     def box(self, inner: LinearProgram, x: Array | None) -> tuple[Array, Array]:
         """Finite bounds for a solve: those that rows imply, and declared ones where they imply none.
@@ -150,7 +146,7 @@ class Best:
         low, high = implied_bounds(below(inner, self.cut()), self.deadline)
         if (low > high).any():  # the best value contradicts the rows within rounding
             low, high = implied_bounds(inner, self.deadline)
-        far = DECLARED * needed(inner) if x is None or not x.any() else BEYOND * float(np.abs(x).max())
+        far = (0.0 if x is None else _far(x)) or DECLARED * needed(inner)
         low, high = (
             np.where(np.isinf(low), np.minimum(-far, high - far), low),
             np.where(np.isinf(high), np.maximum(far, low + far), high),
@@ -189,7 +185,7 @@ class Best:
 
     def _prove(self, x: Array, price: Array, cut: float, low: Array, high: Array) -> None:
         """Improve the bounds by prices and bounds of variables, some of them open or far beyond the point."""
-        far = BEYOND * float(np.abs(x).max(initial=0.0)) or DECLARED * self._needed
+        far = _far(x) or DECLARED * self._needed
         open_ = np.isinf(low) | np.isinf(high)
         self._always = self._always.better(_Bound(min(cut, proved(self.program, price, low, high)), price))
         beyond = np.where(low < -far, -np.inf, low), np.where(high > far, np.inf, high)
@@ -204,6 +200,11 @@ class Best:
             box = np.where(np.isinf(low), -far, low), np.where(np.isinf(high), far, high)
             value = min(cut, proved(self.program, price, *box))
             self._assuming = self._assuming.better(_Bound(value, price, np.flatnonzero(open_), far))
+
+
+def _far(x: Array) -> float:
+    """Magnitude beyond which entries are far from a point ``(variables,)``; 0 for the origin."""
+    return BEYOND * float(np.abs(x).max(initial=0.0))
 
 
 def below(program: LinearProgram, value: float) -> LinearProgram:

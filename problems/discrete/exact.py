@@ -25,10 +25,10 @@ REASONS = {
     Status.INFEASIBLE: "No labelling respects the hard constraints.",
     Status.TIME_LIMIT: "The time limit was reached; the bound is valid. Raise time_limit=.",
     Status.INTERRUPTED: "Interrupted; the bound is the best so far.",
-    Status.STALLED: "Some part could not be solved; the bound counts it.",
+    Status.STALLED: "The labelling is not proved to be optimal; the bound is valid.",
 }
 
-TOO_LARGE = "Coefficients are too large for sums without rounding; labels are the best but for that."
+TOO_LARGE = "Coefficients are too large for sums without rounding; divide them, or round them to fewer digits."
 
 Callback = Callable[[SearchEvent], Any]
 

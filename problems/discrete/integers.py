@@ -22,7 +22,7 @@ FloatArray = NDArray[np.float64]
 LARGEST = 2.0**48
 """Sum of the magnitudes of the integers: eighths of them, and doubles, are then added up exactly too."""
 WHOLE = 2.0**53
-"""Sum of magnitudes below which float64 holds all sums of whole numbers."""
+"""Magnitude below which float64 tells all whole numbers apart."""
 ZERO = 1e-7
 """Part of the total of all magnitudes below which a sum counts as zero."""
 NEAR = 1e-9
@@ -86,7 +86,7 @@ class Unit:
             return cls(common, True, 0.0, float(common), ZERO * total)
         # A power of two; one below the least float64 would have been a common divisor.
         grid = Fraction(2) ** math.ceil(math.log2(total / LARGEST) + 1)
-        if common.denominator == 1 and float(np.abs(values).sum()) < WHOLE:  # not meant as decimals
+        if common.denominator == 1 and float(np.abs(values).max()) < WHOLE:  # not meant as decimals
             return cls(grid, False, 0.0, float(common), ZERO * total)
         for power in range(math.floor(math.log10(total)), -308, -1):
             step = 10.0**power

@@ -126,15 +126,13 @@ def test_minima_at_every_scale(kind, way, all_labellings):
 
 @pytest.mark.parametrize("size", [10**11, 10**12, 10**14, 10**15])
 def test_whole_numbers_are_proved_to_the_last_unit_or_not_at_all(size, all_labellings):
-    """Sums of less than 2^53 are told apart by whoever states them, and by Fractions."""
+    """Fractions tell them apart."""
     rng = np.random.default_rng(size % 97)
     for _ in range(25):
         n = int(rng.integers(1, 5))
         pairs = random_pairs(rng, n)
         linear, quadratic = (rng.integers(-1, 2, k) * size + rng.integers(-3, 4, k) * 1.0 for k in (n, len(pairs)))
         qubo = Qubo.from_terms(linear, pairs, quadratic)
-        if not 0 < np.abs([*linear, *quadratic]).sum() < 2**53:
-            continue
         factors = [((i,), [0, a]) for i, a in enumerate(linear)]
         factors += [((i, j), [[0, 0], [0, a]]) for (i, j), a in zip(pairs.tolist(), quadratic, strict=True)]
         least = min(exact_energies(qubo, all_labellings(n)))
